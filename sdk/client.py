@@ -467,11 +467,10 @@ class Client(Suggesting, ClientNames, ClientParts):
         Brokers apply the change a little after the call returns.
 
         Args:
-            configs: Kafka's names and values, as strings; ``None`` returns a configuration to the broker's default, and
-                does nothing if brokers do not know its name.
+            configs: Kafka's names and values, as strings; ``None`` returns a configuration to the broker's default.
 
         Raises:
-            InvalidConfig: the name of a value is unknown, or a value does not fit; the topic stays as it was.
+            InvalidConfig: a name is unknown, or a value does not fit; the topic stays as it was.
             UnknownTopicOrPartition: there is no such topic.
             UnsupportedVersion: the broker is older than Kafka 2.3.
             ConfigurationError: a name or value in ``configs`` is not a string.
@@ -697,6 +696,7 @@ class Client(Suggesting, ClientNames, ClientParts):
 
         Raises:
             NonEmptyGroup: the group has members; names them.
+            GroupIdNotFound: it is a share group.
             UnknownTopicOrPartition: a topic or partition does not exist.
             LocalProtocolError: ``shift_by`` for a partition without a committed offset.
             ConfigurationError: an argument is invalid, or arguments contradict each other.
@@ -763,6 +763,7 @@ class Client(Suggesting, ClientNames, ClientParts):
 
         Raises:
             NonEmptyGroup: the group has members; names them.
+            GroupIdNotFound: it is a consumer group.
             UnknownTopicOrPartition: a topic or partition does not exist.
             ConfigurationError: an argument is invalid, or arguments contradict each other.
             UnsupportedVersion: the brokers are older than Kafka 4.1.

@@ -151,7 +151,7 @@ class _Topic:
     def check(self, configs: Mapping[str, str]) -> dict[str, str]:
         checked = check_configs(configs)
         check_asked(checked)
-        check_own(self._topic.name)
+        check_own(self._topic.name, "sets its configuration")
         return checked
 
     def store(self, configs: dict[str, str]) -> None:

@@ -90,6 +90,7 @@ from ottla.sdk.connection.versions import (
 )
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
+from ottla.sdk.group.group_types import is_of_another_type, not_consumer_group
 from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
@@ -162,7 +163,16 @@ def _describe(task: Task[Any], groups: Iterable[str]) -> Steps[dict[str, GroupDe
     # DescribeGroups does not know consumer groups: for Kafka's own client, too, they are those that it does not find.
     others = [name for name, each in described.items() if isinstance(each, GroupIdNotFound)]
     found = (yield from _describe_consumer_groups(task, others)) if others else {}
-    return described | {name: each for name, each in found.items() if not isinstance(each, _NO_CONSUMER_GROUP)}
+    for name, each in found.items():
+        if not isinstance(each, _NO_CONSUMER_GROUP):
+            described[name] = each
+        elif _is_of_another_type(described[name]) and _is_of_another_type(each):
+            described[name] = not_consumer_group(name)
+    return described
+
+
+def _is_of_another_type(answer: object) -> bool:
+    return isinstance(answer, GroupIdNotFound) and is_of_another_type(answer.code, answer.detail)
 
 
 _NO_CONSUMER_GROUP = (GroupIdNotFound, UnsupportedVersion)
@@ -448,9 +458,14 @@ def _raise_failed(what: str, count: int, answer: dict[str, OttlaError] | OttlaEr
 
 
 def refuse_members(task: Task[Any], group: str) -> Steps[bool]:
-    """Whether the group exists; raises `NonEmptyGroup`, naming its members, if it has any."""
+    """Whether the group exists.
+
+    Raises:
+        NonEmptyGroup: it has members; names them.
+        GroupIdNotFound: it is a share group.
+    """
     description = (yield from _describe(task, [group]))[group]
-    if isinstance(description, GroupIdNotFound):
+    if isinstance(description, GroupIdNotFound) and not description.told:
         return False
     if isinstance(description, OttlaError):
         raise description
@@ -488,6 +503,8 @@ def delete_groups(core: ClientCore, groups: Sequence[str], now: float) -> Outcom
                     yield from refuse_members(task, name)
                 except NonEmptyGroup as named:
                     answers[name] = named
+                except GroupIdNotFound:  # a share group has other members
+                    pass
         all_or_partial("deleting groups", answers)
 
     return Task(core, f"deleting {_named(groups)}", now, work).outcome

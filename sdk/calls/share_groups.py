@@ -47,6 +47,7 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
+from ottla.sdk.group.group_types import is_of_another_type, not_share_group
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps
 
@@ -80,6 +81,8 @@ def _describe(task: Task[Any], groups: Iterable[str]) -> Steps[dict[str, ShareGr
 
 
 def _description(answer: DescribedGroup, node: Node) -> ShareGroupDescription | OttlaError:
+    if is_of_another_type(answer.error_code, answer.error_message):
+        return not_share_group(answer.group_id)
     if answer.error_code:
         return broker_error(answer.error_code, answer.error_message or f"share group {answer.group_id!r}")
     members = sorted((_member(each) for each in answer.members), key=lambda each: each.member_id)
@@ -176,9 +179,14 @@ def reset_share_offsets(
 
 
 def _refuse_members(task: Task[Any], group: str) -> Steps[bool]:
-    """Whether the group exists; raises `NonEmptyGroup`, naming its members, if it has any."""
+    """Whether the group exists.
+
+    Raises:
+        NonEmptyGroup: it has members; names them.
+        GroupIdNotFound: it is a consumer group or a classic one.
+    """
     description = (yield from _describe(task, [group]))[group]
-    if isinstance(description, GroupIdNotFound):
+    if isinstance(description, GroupIdNotFound) and not description.told:
         return False
     if isinstance(description, OttlaError):
         raise description

@@ -7,6 +7,8 @@ Rules:
   moment to the broker that is asked, so the request is retried.
 - KAFKA_STORAGE_ERROR (the disk fails or is full, or the topic's file is damaged) fails a call at once, as in Java's
   Admin, because only a person can repair it.
+- Brokers report success if a configuration is to get its default and they do not know its name, so this client checks
+  such names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +44,9 @@ from ottla.codec.apis.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from ottla.errors import (
+    InvalidConfig,
     InvalidPartitions,
+    InvalidRequest,
     KafkaStorageError,
     LeaderNotAvailable,
     OttlaError,
@@ -62,6 +66,7 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.options import broker_timeout_ms
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
+from ottla.unknown_options import nearest
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -140,6 +145,8 @@ def _error(api: str, name: str, results: Sequence[_Result]) -> OttlaError | None
     error = broker_error(code, message or f"topic {name!r}") if code else None
     if isinstance(error, KafkaStorageError):
         raise error
+    if isinstance(error, InvalidRequest) and message:  # the general advice is about requests that make no sense
+        return InvalidRequest(told=message)
     return error
 
 
@@ -208,9 +215,37 @@ def configure_topic(core: ClientCore, name: str, configs: Mapping[str, str | Non
         return _change_error("IncrementalAlterConfigs", name, answer.responses)
 
     def work(task: Task[None]) -> Steps[None]:
+        if reset := [key for key, value in configs.items() if value is None]:
+            yield from _check_names(task, name, reset)
         yield from task.ask(core.any_node, request, judge)  # brokers forward it to the controller
 
     return Task(core, f"configuring topic {name!r}", now, work).outcome
+
+
+def _check_names(task: Task[Any], topic: str, keys: Sequence[str]) -> Steps[None]:
+    """Check that brokers know these names of configurations, unless they do not say which they know.
+
+    Raises:
+        InvalidConfig: a name is unknown; suggests the nearest.
+    """
+    silent = (UnknownTopicOrPartition.code, TopicAuthorizationFailed.code)  # the change itself gets the error
+
+    def judge(answer: DescribeConfigsResponse) -> OttlaError | None:
+        if answer.results and answer.results[0].error_code in silent:
+            return None
+        return _error("DescribeConfigs", topic, answer.results)
+
+    answer: DescribeConfigsResponse = yield from task.ask(task.core.any_node, _configs_of(topic), judge)
+    known = {each.name for each in answer.results[0].configs}
+    if known and (unknown := [key for key in keys if key not in known]):
+        near = nearest(unknown[0], known)
+        advice = f": do you mean {near}?" if near else ""
+        raise InvalidConfig(told=f"{unknown[0]!r} is not a topic's configuration{advice}")
+
+
+def _configs_of(topic: str) -> DescribeConfigsRequest:
+    resource = DescribeConfigsResource(resource_type=_TOPIC, resource_name=topic, configuration_keys=None)
+    return DescribeConfigsRequest(resources=(resource,))
 
 
 def delete_topic(core: ClientCore, name: str, now: float) -> Outcome[None]:
@@ -278,8 +313,7 @@ def topic_ids(core: ClientCore, names: Sequence[str] | None, now: float) -> Outc
 
 def describe_topic(core: ClientCore, name: str, now: float) -> Outcome[TopicDescription]:
     """Describe a topic, with the part of its configuration that was set for it."""
-    resource = DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)
-    request = DescribeConfigsRequest(resources=(resource,))
+    request = _configs_of(name)
 
     def judge(answer: DescribeConfigsResponse) -> OttlaError | None:
         return _error("DescribeConfigs", name, answer.results)

@@ -55,6 +55,7 @@ from ottla.sdk.group.consumer_member_states import IN_GROUP, TRANSITIONS, Consum
 from ottla.sdk.group.coordinator_trouble import CoordinatorTrouble
 from ottla.sdk.group.goodbye import Goodbye, nothing_to_say, say_good_bye
 from ottla.sdk.group.group_metrics import MemberMetrics
+from ottla.sdk.group.group_types import is_of_another_type, new_protocol_refused
 from ottla.sdk.group.heartbeat_fields import HeartbeatFields
 from ottla.sdk.group.membership import AssignmentChange
 from ottla.sdk.group.offset_commits import CommittingMember
@@ -105,6 +106,7 @@ class ConsumerGroupMember:
 
     Attributes:
         generation: the member epoch; -1: none.
+        has_wrong_group: the coordinator has said that the group is of another type.
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class ConsumerGroupMember:
         self.generation = -1
         self.topics: tuple[str, ...] = ()
         self.failed: OttlaError | None = None
+        self.has_wrong_group = False
         self._partitions = OwnedPartitions(group, notify)
         self._ids: dict[TopicPartition, UUID] = {}
         """The owned partitions, with the ids of their topics."""
@@ -354,6 +357,9 @@ class ConsumerGroupMember:
         self._metrics.heartbeats.record(core.now - sent, core.now)
         if answer.error_code:
             self._may_be_registered = before  # a refused heartbeat registers no member
+            if is_of_another_type(answer.error_code, answer.error_message):
+                self.has_wrong_group = True
+                raise new_protocol_refused(self._group)
             what = f"ConsumerGroupHeartbeat of {self._group!r}"
             what += f": {answer.error_message}" if answer.error_message else ""
             raise broker_error(answer.error_code, what, repeatable=True)

@@ -8,6 +8,7 @@ Rules:
 - So no group is converted that had classic members when this client asked. The broker may still convert one that
   another client begins between that answer and the heartbeat: no request joins only if the group has a certain type.
 - If the group is not for the new protocol any more, or the coordinator refuses it, a classic member takes over.
+- A group that is neither classic nor a consumer group is a share group: the member fails, and names the type.
 - Static members, and clients with a ``rack``, are classic. With the new protocol, Kafka refuses the successor of a
   killed static member until the session has timed out, and its own assignors ignore racks.
 
@@ -36,6 +37,7 @@ from ottla.sdk.group.classic_member import ClassicMember
 from ottla.sdk.group.consumer_group_member import REFUSED, ConsumerGroupMember
 from ottla.sdk.group.coordinator_trouble import CoordinatorTrouble
 from ottla.sdk.group.goodbye import nothing_to_say
+from ottla.sdk.group.group_types import consumer_refused, is_of_another_type
 from ottla.sdk.group.membership import AssignmentChange, Lose, Membership
 from ottla.sdk.group.offset_commits import CommittingMember
 from ottla.sdk.group.options import MemberOptions
@@ -77,6 +79,10 @@ class ChoosingMember:
         """A flow asks what kind of group this is."""
         self._free_at = -math.inf
         """When the group was last for the new protocol."""
+        self._is_of_new_type = False
+        """When last asked, the coordinator had a group under this name that is not classic."""
+        self._failed: OttlaError | None = None
+        """Its own failure; its member may have another."""
         self._topics: tuple[str, ...] = ()
         self._trouble = CoordinatorTrouble(core, group)
         self._closed = False
@@ -106,7 +112,7 @@ class ChoosingMember:
 
     @property
     def failed(self) -> OttlaError | None:
-        return None if self._member is None else self._member.failed
+        return self._failed or (None if self._member is None else self._member.failed)
 
     def subscribe(self, topics: Sequence[str], now: float) -> None:
         self._topics = tuple(topics)
@@ -171,6 +177,12 @@ class ChoosingMember:
         """Pass a change on; if the group is not for the new protocol, begin again as a classic member."""
         member = self._member
         if change is None and member is not None and isinstance(member.failed, REFUSED) and not self._closed:
+            if self._is_of_new_type and isinstance(member, ConsumerGroupMember) and member.has_wrong_group:
+                self._failed = consumer_refused(self._group)
+                facts = {"group": self._group, "why": str(self._failed)}
+                log.error("membership ended, the consumer raises the error", extra=facts)
+                self._notify(None, now)
+                return
             log.warning(
                 "the group cannot use the new group protocol, joining by the classic one",
                 extra={"group": self._group, "why": str(member.failed)},
@@ -232,6 +244,7 @@ class ChoosingMember:
         [classic] = groups
         if classic.error_code not in (0, GroupIdNotFound.code):
             raise broker_error(classic.error_code, f"DescribeGroups of {self._group!r}", repeatable=True)
+        self._is_of_new_type = is_of_another_type(classic.error_code, classic.error_message)
         offered = core.supports(node, ConsumerGroupHeartbeatRequest)
         if offered is not None and CLIENT_MADE_MEMBER_ID[0] not in offered:
             return False

@@ -44,6 +44,7 @@ from ottla.sdk.group.assigned_topics import look_up, names_of
 from ottla.sdk.group.coordinator_trouble import CoordinatorTrouble
 from ottla.sdk.group.goodbye import Goodbye, nothing_to_say, say_good_bye
 from ottla.sdk.group.group_metrics import MemberMetrics
+from ottla.sdk.group.group_types import is_of_another_type, share_consumer_refused
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.share.locked_record import SharedPartition
@@ -240,6 +241,8 @@ class ShareMember:
         self._metrics.heartbeats.record(core.now - sent, core.now)
         if answer.error_code:
             self._there = before
+            if is_of_another_type(answer.error_code, answer.error_message):
+                raise share_consumer_refused(self._group)
             what = f"ShareGroupHeartbeat of {self._group!r}"
             what += f": {answer.error_message}" if answer.error_message else ""
             raise broker_error(answer.error_code, what, repeatable=True)

@@ -36,6 +36,8 @@ from ottla.sdk.timers import Timer
 
 _BRIEFLY = 0.1
 """Seconds for which a broker may hold back a ShareFetch while records are in the user's hands, at most."""
+_UNUSUAL = 5.0
+"""Seconds without the first record after which `explain` says where a new group begins."""
 _WAIT = 0.25
 """The part of a lock's time for which a broker may hold back a ShareFetch: the lock may begin with the request."""
 
@@ -70,6 +72,8 @@ class ShareReader:
         """The user has taken a record since the last ShareFetch began."""
         self._waiting = 0
         """The number of calls that wait for a record."""
+        self._first_wait: float | None = None
+        """When a call first waited for a record; infinite once one has come."""
         self.news: Outcome[None] = Outcome()
         self._again: Timer | None = None
         self._closed = False
@@ -99,7 +103,7 @@ class ShareReader:
         while self._buffer:
             locked = self._buffer.popleft()
             if locked.take():  # else it was lost meanwhile
-                self._took = True
+                self._took, self._first_wait = True, math.inf
                 self._pace.taken(locked.lock, self._core.now, last=not self._buffer)
                 if self._is_low:
                     self.changed()
@@ -115,6 +119,8 @@ class ShareReader:
     def begin_wait(self) -> None:
         """Take note that a call waits for a record."""
         self._waiting += 1
+        if self._first_wait is None:
+            self._first_wait = self._core.now
         self.changed()
 
     def end_wait(self) -> None:
@@ -162,6 +168,10 @@ class ShareReader:
         if self.tally.held >= self._options.max_records:
             full = f"your code has {self.tally.held} record(s), as many as max_records: acknowledge some of them"
             yield f"share group {self._options.group!r}: {full}"
+        if self._assigned and self._first_wait is not None and now - self._first_wait >= _UNUSUAL:
+            reset = f"ottla share reset {self._options.group} --to-earliest --topic TOPIC --execute"
+            why = "no record has come yet. A new share group begins with records that come after its first member"
+            yield f"share group {self._options.group!r}: {why}; for older ones, stop its members and use {reset}"
 
     # -- for the readers of nodes ------------------------------------------------------------------------------------
 

@@ -607,7 +607,7 @@ class InconsistentGroupProtocol(BrokerError):
 
     code = 23
     name = "INCONSISTENT_GROUP_PROTOCOL"
-    advice = "Give every member of the group a common assignor and the same protocol type."
+    advice = "Give all members a common assignor and the same protocol type; a share group has share consumers only."
 
 
 class InvalidGroupId(BrokerError):

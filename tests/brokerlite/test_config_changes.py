@@ -178,7 +178,7 @@ def test_indexes_of_new_segments_follow_a_changed_interval(machine: Machine) -> 
 def test_internal_topics_keep_their_configuration(machine: Machine) -> None:
     machine.core.topics.own("__consumer_offsets", {"cleanup.policy": "compact"})
     code, why = change(machine, {"cleanup.policy": "delete"}, "__consumer_offsets")
-    assert code == InvalidRequest.code and why == "__consumer_offsets is an internal topic"
+    assert code == InvalidRequest.code and why == "__consumer_offsets is internal: the broker sets its configuration"
 
 
 def test_the_entry_about_gaps_survives_a_change_and_more_partitions(machine: Machine) -> None:

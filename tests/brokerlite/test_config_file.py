@@ -152,7 +152,10 @@ def test_every_setting_has_a_name() -> None:
         ("num.partitions = 0", "num.partitions is 0; it must be 1 to 10000"),
         ("partitions = 1\nnum.partitions = 2", "partitions and a name of Kafka's say the same"),
         ('log.retention.ms = "soon"', "log.retention.ms is 'soon'; it must be an integer"),
-        ('log.cleanup.policy = "never"', "log.cleanup.policy is 'never'; it must be delete or compact"),
+        (
+            'log.cleanup.policy = "never"',
+            "log.cleanup.policy is 'never'; it must be delete or compact, or both: delete,compact",
+        ),
         ('log.dirs = "/a,/b"', "log.dirs is '/a,/b'; it must be one folder"),
         ('super.users = "User:admin"', "super.users has no effect without acls"),
         ('acls = true\nsuper-users = ["admin"]', "super-users has 'admin'; it must be a type and a name"),

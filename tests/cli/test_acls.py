@@ -49,6 +49,9 @@ def test_acls_are_added_listed_and_deleted(broker: Broker) -> None:
     assert listed(broker, "delete", "--principal", "User:alice", "--group", "billing") == [group]
     assert listed(broker, "delete", "--all") == [read, denied]
     assert listed(broker, "list") == []
+    nothing = "no ACL matches: ottla acls list shows all\n"
+    assert ottla(broker, "acls", "delete", "--all") == (0, "", nothing)
+    assert ottla(broker, "acls", "delete", "--all", "--json") == (0, "[]\n", nothing)
 
 
 @pytest.mark.parametrize(

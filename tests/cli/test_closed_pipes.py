@@ -66,3 +66,13 @@ def test_a_disk_that_is_full_is_told_by_what_could_not_be_written(
     command = f"{sys.executable} -m ottla {line.replace('$FILE', str(file))}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=HUNG)
     assert (done.returncode, done.stderr) == (code, f"ottla: {says}\n" if says else "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["consume t", "consume t --group g", "groups describe g --watch 3600 --json"])
+def test_a_command_that_waits_ends_with_the_reader_of_its_output(ottla_broker: Broker, line: str) -> None:
+    ottla_broker.create_topic("t")
+    prepared = "seq 1 100 | ottla produce t && ottla groups reset g --to-earliest --topic t --execute"
+    done = shell(f"{prepared} >/dev/null && ottla {line} | head -1", ottla_broker)
+    assert done.stdout.count("\n") == 1
+    assert done.stderr.splitlines()[2:] == []

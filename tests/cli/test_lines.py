@@ -22,6 +22,12 @@ def test_a_line_is_cut_at_its_first_separator() -> None:
     assert parse_text(b"k::v", b":") == InputRecord(key=b"k", value=b":v")
 
 
+def test_an_empty_line_is_called_that() -> None:
+    assert parse_text(b"", None) == InputRecord(value=b"")
+    with pytest.raises(BadInput, match="it is empty, but must have the separator ';'"):
+        parse_text(b"", b";")
+
+
 def test_a_separator_may_be_a_tab_and_need_not_be_utf8() -> None:
     assert parse_separator(None) is None
     assert parse_separator(r"\t") == b"\t"

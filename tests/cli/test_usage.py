@@ -43,6 +43,7 @@ from ottla.errors import (
         (["consume", "t", "--max-messages", "3"], "--max-messages: use --count"),
         (["topics", "grow", "t", "--partitions", "3"], "--partitions: use ottla topics grow"),
         (["produce", "t", "--broker-list", "a:1"], "--broker-list: use --bootstrap"),
+        (["produce", "t", "FILE"], "FILE is one argument too many: do you mean --file FILE?"),
         (["topics", "--list"], "--list: use ottla topics list"),
         (["dump", "/nowhere"], "cannot read /nowhere: no such file or directory"),
         (["dump", "/nowhere/00000.log"], "cannot read /nowhere/00000.log: no such file or directory"),

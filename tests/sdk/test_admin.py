@@ -184,8 +184,12 @@ async def test_single_configurations_of_a_topic_change(loop: Loop, ottla_broker:
         with pytest.raises(InvalidConfig, match=r"retention\.ms is 'long', which is not a number"):
             await client.configure_topic("t", {"segment.ms": "8", "retention.ms": "long"})
         assert (await client.describe_topic("t")).configs == {"segment.ms": "7", "max.message.bytes": "100"}
-        with pytest.raises(UnknownTopicOrPartition, match="there is no topic 'u': check its name"):
-            await client.configure_topic("u", {"retention.ms": "5"})
+        with pytest.raises(InvalidConfig, match=r"'segment\.mss' is not a topic's .*: do you mean segment\.ms\?"):
+            await client.configure_topic("t", {"segment.ms": "8", "segment.mss": None})
+        assert (await client.describe_topic("t")).configs == {"segment.ms": "7", "max.message.bytes": "100"}
+        for change in ("5", None):
+            with pytest.raises(UnknownTopicOrPartition, match="there is no topic 'u': check its name"):
+                await client.configure_topic("u", {"retention.ms": change})
 
 
 async def test_an_unknown_topic_is_described_as_unknown_at_once(loop: Loop, ottla_broker: Broker) -> None:

@@ -20,6 +20,7 @@ from ottla.errors import (
     CoordinatorLoadInProgress,
     GroupAuthorizationFailed,
     GroupIdNotFound,
+    InconsistentGroupProtocol,
     UnknownMemberId,
     UnsupportedVersion,
 )
@@ -56,10 +57,13 @@ class Choosing:
         [message] = [each.message for each in self.world.waiting]
         return type(message)
 
-    def describe(self, state: str = "", error: type[BrokerError] | None = GroupIdNotFound) -> None:
+    def describe(
+        self, state: str = "", error: type[BrokerError] | None = GroupIdNotFound, message: str | None = None
+    ) -> None:
         """Describe the group; by default as one that is not classic, as brokers do since Kafka 4.0."""
         group = describe_groups.DescribedGroup(
             error_code=error.code if error else 0,
+            error_message=message,
             group_id=GROUP,
             group_state=state,
             protocol_type="consumer",
@@ -106,9 +110,11 @@ class Choosing:
         self.member.join(self.world.now)
         self.world.run()
 
-    def refuse(self, error: type[BrokerError]) -> None:
+    def refuse(self, error: type[BrokerError], message: str | None = None) -> None:
         asked = self.world.asked(ConsumerGroupHeartbeatRequest)
-        answer = ConsumerGroupHeartbeatResponse(error_code=error.code, member_epoch=0, heartbeat_interval_ms=0)
+        answer = ConsumerGroupHeartbeatResponse(
+            error_code=error.code, error_message=message, member_epoch=0, heartbeat_interval_ms=0
+        )
         self.world.answer(asked, answer)
 
 
@@ -129,6 +135,15 @@ def test_a_group_of_the_new_type_or_none_gets_a_member_of_that_type() -> None:
     )
     group.describe()
     assert group.joins_by is ConsumerGroupHeartbeatRequest
+
+
+def test_a_member_of_a_share_group_fails_and_names_the_type() -> None:
+    group = Choosing()
+    group.describe(message=f"Group {GROUP} is not a classic group.")
+    group.refuse(GroupIdNotFound, f"Group {GROUP} is not a consumer group.")
+    assert group.world.waiting == [], "it does not try to join by the classic protocol"
+    why = "'billing' is a share group, and this is a consumer (client.consumer): use client.share_consumer"
+    assert isinstance(group.member.failed, InconsistentGroupProtocol) and why in str(group.member.failed)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,13 @@ import ottla.sync
 from ottla.brokerlite.handlers import SERVED
 from ottla.codec.apis.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.codec.wire import api
-from ottla.errors import ConfigurationError, LocalProtocolError, UnsupportedVersion
+from ottla.errors import (
+    ConfigurationError,
+    GroupIdNotFound,
+    InconsistentGroupProtocol,
+    LocalProtocolError,
+    UnsupportedVersion,
+)
 from ottla.testing import Broker
 from tests.patience import HUNG
 
@@ -73,3 +79,37 @@ def test_a_blocking_share_consumer_of_a_broker_without_share_groups(older_broker
         pytest.raises(UnsupportedVersion),
     ):
         jobs.poll(HUNG)
+
+
+async def test_a_group_of_another_type_is_named(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await client.reset_share_offsets("shared", "beginning", topics=["t"], execute=True)
+        await client.reset_offsets("classic", "beginning", topics=["t"], execute=True)
+        async with client.consumer("t", group="consumed") as consumer:
+            with trio.fail_after(HUNG):
+                while not consumer.assignment:
+                    await consumer.poll(timeout=0.1)
+            with pytest.raises(GroupIdNotFound, match="'consumed' is a consumer group, and this is a share consumer"):
+                async with client.share_consumer("t", group="consumed") as jobs:
+                    async for _ in jobs:
+                        pass
+        with pytest.raises(InconsistentGroupProtocol, match="'shared' is a share group, and this is a consumer"):
+            async with client.consumer("t", group="shared") as consumer:
+                async for _ in consumer:
+                    pass
+        with pytest.raises(GroupIdNotFound, match="'shared' is not a consumer group, but a share group, or "):
+            async with client.consumer("t", group="shared", group_protocol="consumer") as consumer:
+                async for _ in consumer:
+                    pass
+        for name in ("consumed", "classic"):
+            with pytest.raises(GroupIdNotFound, match=f"'{name}' is a consumer group: use describe_group"):
+                await client.describe_share_group(name)
+            with pytest.raises(GroupIdNotFound, match=f"'{name}' is a consumer group: use"):
+                await client.reset_share_offsets(name, "beginning", topics=["t"])
+        with pytest.raises(GroupIdNotFound, match="'shared' is a share group: use describe_share_group"):
+            await client.describe_group("shared")
+        with pytest.raises(GroupIdNotFound, match="'shared' is a share group: use"):
+            await client.reset_offsets("shared", "beginning", topics=["t"])
+        with pytest.raises(GroupIdNotFound, match="not found"):
+            await client.describe_group("missing")

@@ -214,6 +214,23 @@ def test_a_call_that_waits_for_room_is_explained() -> None:
     assert full not in group.core.explain(group.world.now)
 
 
+def test_a_group_without_its_first_record_is_explained_by_where_it_begins() -> None:
+    group = Sharing()
+    group.next()
+    assert list(group.core.explain(group.world.now)) == []
+    group.world.later(6.0)
+    (line,) = group.core.explain(group.world.now)
+    assert "a new share group begins" in line.lower() and "ottla share reset g --to-earliest --topic" in line
+
+
+def test_a_group_that_has_had_a_record_may_wait_long_for_the_next() -> None:
+    group = Sharing()
+    group.take(0, 0)
+    group.next()
+    group.world.later(60.0)
+    assert not any("begins" in line for line in group.core.explain(group.world.now))
+
+
 def test_a_broker_that_refuses_share_sessions_is_explained_to_calls_that_wait() -> None:
     group = Sharing()
     group.next()

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ottla.brokerlite.machines.partitions.log_settings import DAY_MS, LONGEST, WEEK_MS, LogSettings
 from ottla.codec.compression import LEVELS, Compression
 from ottla.errors import InvalidConfig
+from ottla.unknown_options import nearest
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
 """Types of configurations, as DescribeConfigs numbers them."""
@@ -197,7 +198,9 @@ def check_asked(configs: Mapping[str, str]) -> None:
 
 def _checked(key: str, value: str) -> str:
     if (known := CONFIGS.get(key)) is None:
-        raise InvalidConfig(f"{key[:_SHOWN]} is not a topic's configuration")
+        near = nearest(key[:_SHOWN], CONFIGS)
+        advice = f": do you mean {near}?" if near else ""
+        raise InvalidConfig(f"{shown(key)} is not a topic's configuration{advice}")
     value = value.strip()
     if known.type in (INT, LONG, DOUBLE):
         value = _number(key, known, value)
@@ -216,7 +219,8 @@ def _checked(key: str, value: str) -> str:
 def _list(key: str, known: ConfigKey, value: str) -> str:
     entries = [each.strip() for each in value.split(",")] if value else []
     if known.choices and not set(entries) <= set(known.choices):
-        raise InvalidConfig(f"{key} is {shown(value)}; it must be {' or '.join(known.choices)}")
+        both = f"{' or '.join(known.choices)}, or both: {','.join(known.choices)}"
+        raise InvalidConfig(f"{key} is {shown(value)}; it must be {both}")
     if known.replicas and entries != ["*"] and not all(_REPLICA.fullmatch(each) for each in entries):
         raise InvalidConfig(f"{key} is {shown(value)}; it must be '*' or a list like 0:1,1:1 of partitions and brokers")
     return ",".join(dict.fromkeys(entries))

@@ -240,7 +240,7 @@ class Topics:
 
     def check_growth(self, topic: TopicLogs, partitions: int) -> None:
         """Check whether a topic may grow to ``partitions``, with the errors of `grow`."""
-        check_own(topic.name)
+        check_own(topic.name, "sets its partitions")
         known = len(topic.partitions)
         if partitions <= known:
             raise InvalidPartitions(
@@ -256,7 +256,7 @@ class Topics:
             InvalidRequest: it is an internal topic.
             KafkaStorageError: the disk refused; the topic stays as it was.
         """
-        check_own(topic.name)
+        check_own(topic.name, "sets its configuration")
         self._storage.configure_topic(topic.name, configs)
         before = unheeded(topic.configs)
         topic.configure(configs, self._settings(configs))
@@ -274,7 +274,7 @@ class Topics:
             InvalidRequest: it is an internal topic.
             KafkaStorageError: the disk refused; the topic stays.
         """
-        check_own(topic.name)
+        check_own(topic.name, "needs it")
         self._storage.delete_topic(topic.name)
         del self.by_name[topic.name]
         del self._folded[_folded(topic.name)]
@@ -336,10 +336,10 @@ def _warn(topic: TopicLogs, keys: Iterable[str]) -> None:
         log.warning("topic configuration stored, but it has no effect: %s", key, extra={"topic": topic.name})
 
 
-def check_own(name: str) -> None:
-    """Raises `InvalidRequest` if clients may not change the topic, because it is internal."""
+def check_own(name: str, why: str) -> None:
+    """Raises `InvalidRequest` if clients may not change the topic, because it is internal: the broker ``why``."""
     if name in INTERNAL:
-        raise InvalidRequest(f"{name} is an internal topic")
+        raise InvalidRequest(f"{name} is internal: the broker {why}")
 
 
 def check_name(name: str) -> None:

@@ -10,8 +10,8 @@ Rules of this package:
 
 `main` is the program `ottla`. It calls `commands.py`, which lists the commands; each command, or group of commands, has
 a file, and both servers are in `servers.py`. `options.py` and `command_config.py` have the shared options; `lines.py`,
-`places.py`, `nodes.py` and `tables.py` read and write what people see; `resets.py` is for groups of every type;
-`logs.py` formats the log on stderr.
+`places.py`, `nodes.py` and `tables.py` read and write what people see; `resets.py` and `group_types.py` are for groups
+of every type; `logs.py` formats the log on stderr.
 """
 
 import gc

@@ -101,7 +101,10 @@ async def delete(
         raise typer.BadParameter("give --principal, resources, or --all alone")
     async with connect() as client:
         deleted = await client.delete_acls(_filters(principal, resources, False))
-    await _print(deleted, as_json)
+    if not deleted:
+        await stdio.say("no ACL matches: ottla acls list shows all", err=True)
+    if deleted or as_json:
+        await _print(deleted, as_json)
 
 
 def _resources(

@@ -1,6 +1,7 @@
 """All commands of `ottla`."""
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -73,7 +74,18 @@ class _Commands(TyperGroup):
             # Typer does not export the error for an unknown option; only that one has this attribute.
             if advice := _OF_KAFKAS_TOOLS.get(getattr(error, "option_name", "")):
                 error.message, error.possibilities = f"{error.message}: {advice}", None  # type: ignore[attr-defined]
+            elif word := _extra_of_produce(error):
+                error.message = f"{word} is one argument too many: do you mean --file {word}?"  # type: ignore[attr-defined]
             raise
+
+
+def _extra_of_produce(error: Exception) -> str:
+    """The word that `ottla produce` does not expect, such as the file to read from; empty if there is none."""
+    context = getattr(error, "ctx", None)
+    if context is None or context.info_name != "produce":
+        return ""
+    found = re.fullmatch(r"Got unexpected extra argument.* \((\S+)\)", getattr(error, "message", ""))
+    return found[1] if found else ""
 
 
 def _plainly(error: typer.BadParameter) -> str:

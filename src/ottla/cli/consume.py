@@ -60,7 +60,8 @@ async def consume(
         typer.Option(
             metavar="GROUP",
             help="Share the topic with all members of a group, continue at its committed offsets, and commit "
-            "printed records. --from has an effect only where no offset is committed.",
+            "printed records. Written into a pipe counts as printed: for N records use --count N, not head. --from "
+            "has an effect only where no offset is committed.",
         ),
     ] = None,
     key_separator: Annotated[
@@ -100,13 +101,13 @@ async def consume(
             end = reached if until_end else None
         if group is not None:
             async with client.consumer(topic, group=group, start=where, isolation=level) as consumer:
-                await _print(consumer, form, count, end, _Share(client, consumer, group))
+                await _print_while_read(consumer, form, count, end, _Share(client, consumer, group))
         elif not first:  # the consumer itself waits for a topic that is just being created, and for new partitions
             async with client.consumer(topic, start=where, isolation=level) as consumer:
-                await _print(consumer, form, count, end)
+                await _print_while_read(consumer, form, count, end)
         elif end is None or any(first[place] < end[place] for place in end):
             async with client.consumer(assign=first, isolation=level) as consumer:
-                await _print(consumer, form, count, end)
+                await _print_while_read(consumer, form, count, end)
     if held_back and until_end:
         wait = "record waits" if held_back == 1 else "records wait"
         await stdio.say(f"{held_back} {wait} behind an open transaction", err=True)
@@ -158,6 +159,21 @@ def _check_offset(offset: int, place: Place, begin: int, end: int, *, alone: boo
     raise exits.BadInput(f"there is no offset {offset}: partition {place[1]} of {place[0]} {held}{advice}")
 
 
+async def _print_while_read(
+    consumer: "Consumer",
+    form: "Callable[[Batch, Record], bytes]",
+    count: int | None,
+    end: Mapping[Place, int] | None,
+    share: "_Share | None" = None,
+) -> None:
+    """As `_print`, but also until the reader of stdout has gone."""
+    try:
+        async with stdio.while_read():
+            await _print(consumer, form, count, end, share)
+    except BrokenPipeError:
+        exits.drop_output()
+
+
 async def _print(
     consumer: "Consumer",
     form: "Callable[[Batch, Record], bytes]",
@@ -181,12 +197,8 @@ async def _print(
         records = [each for each in batch if limit is None or each.offset < limit]
         if count is not None:
             records = records[: count - printed]
-        try:
-            for start in range(0, len(records), _WRITTEN):
-                await stdio.write(b"".join(form(batch, record) for record in records[start : start + _WRITTEN]))
-        except BrokenPipeError:
-            exits.drop_output()
-            return
+        for start in range(0, len(records), _WRITTEN):
+            await stdio.write(b"".join(form(batch, record) for record in records[start : start + _WRITTEN]))
         if share is not None and records:
             following = batch.next_offset if len(records) == len(batch) else records[-1].offset + 1
             consumer.commit_soon({(batch.topic, batch.partition): following})

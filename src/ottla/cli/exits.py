@@ -99,7 +99,7 @@ def end_if_full(error: Exception) -> None:
 def reported() -> Iterator[None]:
     """End the command with one line for errors that are not bugs; bugs pass."""
     try:
-        with _ungrouped():
+        with ungrouped():
             yield
     except OttlaError as error:
         fail(error)
@@ -112,7 +112,7 @@ def reported() -> Iterator[None]:
 
 
 @contextmanager
-def _ungrouped() -> Iterator[None]:
+def ungrouped() -> Iterator[None]:
     """Unwrap a nursery's exception group that has a single error, or only ottla's errors."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""`ottla groups`: list, describe, delete and reset consumer groups.
+"""`ottla groups`: list groups of every type; describe, delete and reset consumer groups and classic ones.
 
 Rules:
 - Partial results are printed before the error; the exit code shows that something is missing.
@@ -6,12 +6,13 @@ Rules:
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ottla.cli import stdio, tables
+from ottla.cli.group_types import refuse_share_groups
 from ottla.cli.nodes import node_as_dict, node_as_text
 from ottla.cli.numbers import counted
 from ottla.cli.options import AsJson, Connect, Isolation, IsolationLevel, at_cluster
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from ottla.sdk.client import Client
 
 app = typer.Typer(no_args_is_help=True, help="List, describe, delete and reset consumer groups.")
+
+_SHORT = 8
+"""The least number of characters of a member's id in a table of partitions."""
 
 Names = Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups' names.")]
 
@@ -42,7 +46,7 @@ async def list_(
     names: Annotated[bool, typer.Option("--names", help="Print only the names, one per line.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the groups of all brokers."""
+    """Print the groups of all brokers, share groups included."""
     from ottla.errors import PartialFailure
 
     async def show(groups: "tuple[GroupListing, ...]") -> None:
@@ -89,23 +93,30 @@ async def describe(
                 await _print(lag, members)
 
     async def look(client: "Client") -> None:
-        from ottla.errors import PartialFailure
+        from ottla.errors import GroupIdNotFound, PartialFailure
 
         try:
-            # Groups of other types have their own APIs, which ottla does not use yet.
             names = groups or [each.group for each in await client.list_groups(types=["classic", "consumer"])]
             await show(await client.group_lags(names, isolation=isolation.literal))
+        except GroupIdNotFound:  # of the only group
+            await refuse_share_groups(client, groups or (), "ottla share describe {} describes it")
+            raise
         except PartialFailure as failure:
             await show(failure.found if isinstance(failure.found, dict) else {})
+            unknown = [name for name, error in failure.failures.items() if isinstance(error, GroupIdNotFound)]
+            if unknown:
+                await refuse_share_groups(client, unknown, "ottla share describe {} describes it")
             raise
 
     async with connect() as client:
         await look(client)
-        while watch is not None:
-            await trio.sleep(watch)
-            if not as_json:
-                await tables.clear()
-            await look(client)
+        if watch is not None:
+            async with stdio.while_read():
+                while True:
+                    await trio.sleep(watch)
+                    if not as_json:
+                        await tables.clear()
+                    await look(client)
 
 
 @app.command("delete", epilog="Example: ottla groups delete billing --topic old-orders")
@@ -122,7 +133,10 @@ async def delete(
         ),
     ] = None,
 ) -> None:
-    """Delete groups without members, and all their offsets; does not ask for confirmation."""
+    """Delete groups without members, and all their offsets; does not ask for confirmation.
+
+    Share groups are refused: ottla share delete deletes them.
+    """
     from ottla.errors import PartialFailure
 
     places = parse_places(topics or (), "--topic")
@@ -133,6 +147,9 @@ async def delete(
                 await stdio.say(f"deleted {name}")
 
     async with connect() as client:
+        await refuse_share_groups(
+            client, groups, "ottla share delete {} deletes it, with the record of which jobs are done"
+        )
         if places:
             partitions = await partitions_of(client, places)
             for name in groups:
@@ -196,6 +213,7 @@ async def reset(
     }
     to, scope = chosen(group, ways, topics, export=export, as_json=as_json)
     async with connect() as client:
+        await refuse_share_groups(client, [group], "ottla share reset {} resets it")
         plan = await client.reset_offsets(group, to, shift_by=shift_by, topics=scope, execute=execute)
     await print_plan(plan, export, as_json)
 
@@ -258,7 +276,8 @@ async def _print(lag: "GroupLag", members: bool) -> None:
         of_members = ("member", "instance", "client", "host", "partitions", "assignment")
         await tables.show(of_members, [_member(each) for each in group.members])
     if lag.partitions:
-        columns = ("topic", "partition", "committed", "end", "lag", "client", "host")
+        columns = ("topic", "partition", "committed", "end", "lag", "member", "client", "host")
+        short = _short_names(group.members)
         rows = [
             (
                 each.topic,
@@ -266,6 +285,7 @@ async def _print(lag: "GroupLag", members: bool) -> None:
                 each.committed,
                 each.end,
                 each.lag,
+                short[each.member.member_id] if each.member else None,
                 each.member.client_id if each.member else None,
                 each.member.host if each.member else None,
             )
@@ -277,6 +297,17 @@ async def _print(lag: "GroupLag", members: bool) -> None:
             await stdio.say(f"{each.topic}-{each.partition}: {each.trouble}", err=True)
     unknown = sum(each.lag is None for each in lag.partitions)
     await stdio.say(f"lag {lag.total}" + (f", unknown for {counted(unknown, 'partition')}" if unknown else ""))
+
+
+def _short_names(members: "Sequence[GroupMember]") -> dict[str, str]:
+    """The instance id of each member, or the beginning of its id that tells it apart from the others."""
+    ids = {each.member_id for each in members}
+    longest = max(map(len, ids), default=0)
+    size = next((n for n in range(_SHORT, longest) if len({each[:n] for each in ids}) == len(ids)), longest)
+    return {
+        each.member_id: each.instance_id or (each.member_id[:size] + ("…" if size < len(each.member_id) else ""))
+        for each in members
+    }
 
 
 def _member(each: "GroupMember") -> tuple[object, ...]:

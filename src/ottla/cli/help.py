@@ -33,7 +33,7 @@ COMMANDS = {
     "use.",
     "topics": "Create, list, describe, configure, grow and delete topics.",
     "groups": "List, describe, delete and reset consumer groups.",
-    "share": "List, describe and reset share groups.",
+    "share": "List, describe, delete and reset share groups.",
     "transactions": "List, describe and abort transactions, and fence producers.",
     "acls": "List, add and delete ACLs, which say who may do what.",
     "users": "List, add and delete users that log in with a password.",

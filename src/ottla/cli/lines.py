@@ -49,6 +49,8 @@ def parse_text(line: bytes, separator: bytes | None) -> InputRecord:
     if separator is None:
         return InputRecord(value=line)
     key, found, value = line.partition(separator)
+    if not line:
+        raise BadInput(f"it is empty, but must have the separator '{_short(separator)}' between key and value")
     if not found:
         raise BadInput(f"the separator '{_short(separator)}' between key and value is not in: {_short(line)}")
     return InputRecord(key=key, value=value)

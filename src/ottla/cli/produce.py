@@ -4,7 +4,7 @@ import errno
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, contextmanager, nullcontext
+from contextlib import aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,10 +19,13 @@ from ottla.cli.options import CompressionName, Connect, Partitioner, at_cluster
 from ottla.errors import EncodeError, MessageTooLarge, OttlaError, RecordTooLarge
 
 if TYPE_CHECKING:
+    from ottla.sdk.client import Client
     from ottla.sdk.producer import Producer
 
 _GRACE = 0.4
 """Seconds after a signal for lines that are read, but not yet accepted; accepted records have the producer's time."""
+_CHECK = 5.0
+"""Seconds to find out whether the topic exists, at most."""
 
 EXAMPLE = "Example: printf 'a:1\\nb:2\\n' | ottla produce numbers --key-separator :"
 
@@ -53,7 +56,10 @@ async def produce(
         CompressionName, typer.Option(help="The compression of batches, in requests and on disk.")
     ] = CompressionName.NONE,
 ) -> None:
-    """Send lines from stdin or a file as records, and wait until the broker has stored them all."""
+    """Send lines from stdin or a file as records, and wait until the broker has stored them all.
+
+    If the broker creates the topic for them, stderr says so.
+    """
     import trio
 
     if as_json_ and key_separator is not None:
@@ -69,14 +75,19 @@ async def produce(
         await stdio.say("each line that you type is a record; Ctrl-D ends", err=True)
     sent = _Sent()
     try:
-        async with (
-            connect() as client,
-            client.producer(compression=compression, partitioner=partitioner) as producer,
-            aclosing(stdio.lines(source, "stdin" if file is None else str(file))) as lines,
-        ):
-            # The progress would overwrite the line that is being typed.
-            with nullcontext(_ignored) if typed else _shown_progress() as progress:
-                await _send_all(producer, topic, lines, parse, receipts, sent, progress)
+        async with connect() as client:
+            is_new = await _is_missing(client, topic)
+            async with (
+                client.producer(compression=compression, partitioner=partitioner) as producer,
+                aclosing(stdio.lines(source, "stdin" if file is None else str(file))) as lines,
+            ):
+                # The progress would overwrite the line that is being typed.
+                with nullcontext(_ignored) if typed else _shown_progress() as progress:
+                    await _send_all(producer, topic, lines, parse, receipts, sent, progress)
+            if is_new and sent.count:
+                await stdio.say(
+                    f"{topic} did not exist: the broker has created it{await _size(client, topic)}", err=True
+                )
     except trio.Cancelled as stopped:
         notes = "; ".join(getattr(stopped, "__notes__", ()))
         if notes:
@@ -91,6 +102,30 @@ async def produce(
         await stdio.write(as_json(topic=topic, records=sent.count) + b"\n")
     elif not receipts:
         await stdio.say(_summary(sent.count, topic), err=True)
+
+
+async def _is_missing(client: "Client", topic: str) -> bool:
+    """Whether there is no such topic yet: brokers may create it for the first record, and the name may be misspelt."""
+    import trio
+
+    from ottla.errors import UnknownTopicOrPartition
+
+    with trio.move_on_after(_CHECK), suppress(OttlaError):  # the producer meets the same trouble, and reports it
+        try:
+            await client.describe_topic(topic)
+        except UnknownTopicOrPartition:
+            return True
+    return False
+
+
+async def _size(client: "Client", topic: str) -> str:
+    """The number of partitions of a topic, as the end of a line; empty if the broker does not say it."""
+    import trio
+
+    with trio.move_on_after(_CHECK), suppress(OttlaError):
+        described = await client.describe_topic(topic)
+        return f" with {counted(len(described.partitions), 'partition')}"
+    return ""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""`ottla share`: list, describe and reset share groups.
+"""`ottla share`: list, describe, delete and reset share groups.
 
 Rules:
 - Partial results are printed before the error; the exit code shows that something is missing.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ottla.cli import stdio, tables
+from ottla.cli.group_types import refuse_consumer_groups
 from ottla.cli.nodes import node_as_dict, node_as_text
 from ottla.cli.numbers import counted
 from ottla.cli.options import AsJson, Connect, at_cluster
@@ -20,9 +21,11 @@ from ottla.cli.resets import ByDuration, Export, FromFile, ToDatetime, ToOffset,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ottla.errors import OttlaError
     from ottla.sdk.admin import ShareGroupDescription, ShareOffset
+    from ottla.sdk.client import Client
 
-app = typer.Typer(no_args_is_help=True, help="List, describe and reset share groups.")
+app = typer.Typer(no_args_is_help=True, help="List, describe, delete and reset share groups.")
 
 
 @app.command("list", epilog="Example: ottla share list --state stable")
@@ -59,16 +62,54 @@ async def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show the members of share groups, and how far they are; with --json a line for each group."""
+    from ottla.errors import GroupIdNotFound, PartialFailure
+
     if bool(groups) == all_:
         raise typer.BadParameter("name groups, or use --all", param_hint="GROUP")
-    async with connect() as client:
-        names = groups or [each.group for each in await client.list_groups(types=["share"])]
-        for name, group in (await client.describe_share_groups(names)).items():
+
+    async def show(client: "Client", found: "Mapping[str, ShareGroupDescription]") -> None:
+        for name, group in found.items():
             offsets = await client.share_offsets(name)
             if as_json:
                 await stdio.say(json.dumps(_as_dict(group, offsets)))
             else:
                 await _print(group, offsets, members)
+
+    async with connect() as client:
+        names = groups or [each.group for each in await client.list_groups(types=["share"])]
+        try:
+            await show(client, await client.describe_share_groups(names))
+        except GroupIdNotFound:  # of the only group
+            await refuse_consumer_groups(client, names, "ottla groups describe {} describes it")
+            raise
+        except PartialFailure as failure:
+            await show(client, failure.found if isinstance(failure.found, dict) else {})
+            unknown = [name for name, error in failure.failures.items() if isinstance(error, GroupIdNotFound)]
+            if unknown:
+                await refuse_consumer_groups(client, unknown, "ottla groups describe {} describes it")
+            raise
+
+
+@app.command("delete", epilog="Example: ottla share delete workers")
+@at_cluster
+async def delete(
+    connect: Connect,
+    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups' names.")],
+) -> None:
+    """Delete share groups without members, and the record of which jobs are done; does not ask for confirmation."""
+    from ottla.errors import PartialFailure
+
+    async def said(failures: "Mapping[str, OttlaError]") -> None:
+        await stdio.say(*(f"deleted {name}" for name in groups if name not in failures))
+
+    async with connect() as client:
+        await refuse_consumer_groups(client, groups, "ottla groups delete {} deletes it, with its offsets")
+        try:
+            await client.delete_groups(groups)
+        except PartialFailure as failure:
+            await said(failure.failures)
+            raise
+        await said({})
 
 
 @app.command("reset", epilog="Example: ottla share reset workers --to-earliest --topic jobs --execute")
@@ -108,6 +149,7 @@ async def reset(
     }
     to, scope = chosen(group, ways, topics, export=export, as_json=as_json)
     async with connect() as client:
+        await refuse_consumer_groups(client, [group], "ottla groups reset {} resets it")
         plan = await client.reset_share_offsets(group, to, topics=scope, execute=execute)
     await print_plan(plan, export, as_json)
 

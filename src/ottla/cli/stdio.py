@@ -7,19 +7,24 @@ Rules (tests/architecture/test_output.py):
 """
 
 import os
+import select
+import stat
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from io import UnsupportedOperation
 from typing import TextIO
 
 from ottla.cli.escapes import escaped, writing
-from ottla.cli.exits import BadInput
+from ottla.cli.exits import BadInput, ungrouped
 
 _CHUNK = 64 * 2**10
 """Bytes of one read: few enough that a command stopped by a signal can still send their lines."""
 _PIPE_BUF = 4096
 """Bytes that a writable pipe always accepts."""
 _LONGEST_LINE = 16 * 2**20
+_RECHECK = 1.0
+"""Seconds until stdout is checked again after it became readable without having lost its reader."""
 
 
 async def lines(source: int, name: str) -> AsyncGenerator[list[bytes], None]:
@@ -70,6 +75,60 @@ async def write(data: bytes) -> None:
     if sys.stdout is None:
         raise BadInput("stdout is closed")
     await _write(sys.stdout, data)
+
+
+@asynccontextmanager
+async def while_read() -> AsyncIterator[None]:
+    """End the block once the reader of stdout has gone, also while the block waits and writes nothing (as `tail -f`).
+
+    Raises:
+        BrokenPipeError: the reader has gone.
+    """
+    import trio
+
+    gone = False
+
+    async def watch(target: int) -> None:
+        nonlocal gone
+        await _left(target)
+        gone = True
+        nursery.cancel_scope.cancel()
+
+    with ungrouped():
+        async with trio.open_nursery() as nursery:
+            if (target := _pipe()) is not None:
+                nursery.start_soon(watch, target)
+            yield
+            nursery.cancel_scope.cancel()
+    if gone:
+        raise BrokenPipeError
+
+
+def _pipe() -> int | None:
+    """The descriptor of stdout, if it is a pipe: files and terminals lose no reader."""
+    try:
+        target = sys.stdout.fileno()
+        is_pipe = stat.S_ISFIFO(os.fstat(target).st_mode)
+    except (AttributeError, OSError, UnsupportedOperation):  # closed, or in memory
+        return None
+    return target if is_pipe and hasattr(select, "poll") else None  # not on Windows
+
+
+async def _left(target: int) -> None:
+    """Wait until the reader of a pipe has gone, given the end for writing.
+
+    That end is never readable while there is a reader. Then epoll (Linux) reports an error, and kqueue (macOS) an end
+    of file, and both wake who waits until it is readable.
+    """
+    import trio
+
+    poll = select.poll()
+    poll.register(target, 0)  # errors and hang-ups are always reported
+    while True:
+        await trio.lowlevel.wait_readable(target)
+        if poll.poll(0):
+            return
+        await trio.sleep(_RECHECK)  # a named pipe that is open for both directions has data
 
 
 async def say(*lines: str, err: bool = False) -> None:

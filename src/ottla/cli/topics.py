@@ -1,6 +1,7 @@
 """`ottla topics`: create, list, describe, configure, grow and delete topics."""
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from ottla.sdk.admin import TopicDescription
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, configure, grow and delete topics.")
+
+_PARTITIONS = ("partitions", "num.partitions")
+"""What people write for the number of partitions."""
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
@@ -32,7 +36,7 @@ async def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a topic."""
-    configs = dict(_setting(each) for each in config or ())
+    configs = _settings(config or (), "--config", "use --partitions {}")
     async with connect() as client:
         made = await client.create_topic(
             name, partitions=partitions or -1, replication_factor=replication_factor or -1, configs=configs
@@ -89,15 +93,20 @@ async def configure(
     ] = None,
 ) -> None:
     """Change some of a topic's settings; all others stay as they are."""
-    values = dict(_setting(each, "KEY=VALUE") for each in changed or ())
+    values = _settings(changed or (), "KEY=VALUE", f"use ottla topics grow {name} {{}}")
     if both := values.keys() & set(reset or ()):
         raise typer.BadParameter(f"{min(both)} has a value, and is to be reset: choose one of them")
     changes = {**values, **dict.fromkeys(reset or ())}
     if not changes:
         raise typer.BadParameter("nothing to change: name a setting, such as retention.ms=86400000")
     async with connect() as client:
+        own = (await client.describe_topic(name)).configs if reset else {}
+        had = changes.keys() if own is None else own.keys()  # it may not be allowed to read them
         await client.configure_topic(name, changes)
-    await stdio.say(f"changed {', '.join(sorted(changes))} of {name}")
+    had_default = {key for key, value in changes.items() if value is None} - had
+    if had_default != changes.keys():
+        await stdio.say(f"changed {', '.join(sorted(changes.keys() - had_default))} of {name}")
+    await stdio.say(*(f"{key} of {name} had the default already" for key in sorted(had_default)))
 
 
 @app.command("grow", epilog="Example: ottla topics grow flights 12")
@@ -130,11 +139,24 @@ async def delete(
             await stdio.say(f"deleted {name}")
 
 
-def _setting(text: str, where: str = "--config") -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise typer.BadParameter(f"{text!r} is not KEY=VALUE, such as retention.ms=86400000", param_hint=where)
-    return key, value
+def _settings(given: Iterable[str], where: str, more_partitions: str) -> dict[str, str]:
+    """Parse KEY=VALUE.
+
+    Args:
+        more_partitions: advice for a number of partitions, which is no setting.
+    """
+    settings: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"{text!r} is not KEY=VALUE, such as retention.ms=86400000", param_hint=where)
+        if key in _PARTITIONS:
+            advice = more_partitions.format(value)
+            raise typer.BadParameter(f"{key} is not a topic's configuration: {advice}", param_hint=where)
+        if key in settings:
+            raise typer.BadParameter(f"{key} has two values: choose one of them", param_hint=where)
+        settings[key] = value
+    return settings
 
 
 def _as_dict(topic: "TopicDescription", offsets: dict[int, tuple[int, int]] | None = None) -> dict[str, Any]:
