@@ -61,7 +61,11 @@ class RebalanceListener:
         """
 
     async def revoked(self, consumer: "Consumer", places: Sequence[TopicPartition]) -> None:
-        """The partitions are about to be given up: finish and commit; the next owner continues from there."""
+        """The partitions are about to be given up: finish and commit; the next owner continues from there.
+
+        A `commit` in this method raises `TimeoutExpired` after half of the time that is left of `max_poll_interval`:
+        the group removes a member that takes longer to give up its partitions, and the member loses all of them.
+        """
 
     async def lost(self, consumer: "Consumer", places: Sequence[TopicPartition]) -> None:
         """The partitions are gone, and another member may have them already: commit nothing, undo partial work."""

@@ -10,7 +10,7 @@ legacyAlterConfigResource).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from ottla.acl.rights import ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
@@ -27,7 +27,16 @@ LONGEST = 2**15 - 1
 """The most bytes of a string in the protocol: DescribeConfigs could not return a longer value."""
 
 _Outcome = TypeVar("_Outcome")
+_Outcome_co = TypeVar("_Outcome_co", covariant=True)
 _Asked = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource
+
+
+class _OutcomeType(Protocol[_Outcome_co]):
+    """The class of an entry of the response. Both APIs have the same fields."""
+
+    def __call__(
+        self, *, error_code: int, error_message: str | None, resource_type: int, resource_name: str
+    ) -> _Outcome_co: ...
 
 
 class _Resource(Protocol):
@@ -51,12 +60,12 @@ class _Resource(Protocol):
 
 
 def change_each(
-    broker: BrokerCore, call: Call, outcome: Callable[..., _Outcome], *, replace: bool
+    broker: BrokerCore, call: Call, outcome: _OutcomeType[_Outcome], *, replace: bool
 ) -> Iterator[_Outcome]:
     """Change the resources of a request; yield the outcome of each of them once.
 
     Args:
-        outcome: makes an entry of the response. Both APIs have the same fields.
+        outcome: the class of the entries of the response.
         replace: configurations that the request does not name return to their defaults.
     """
     named = Counter((each.resource_type, each.resource_name) for each in call.message.resources)

@@ -68,7 +68,10 @@ FIND_ONE_COORDINATOR: Range = (0, 3)
 FIND_TRANSACTION_COORDINATOR: Range = (1, 3)
 """0 knows groups only."""
 COMMIT_BY_NAME: Range = (2, 9)
-"""Below 2 the broker ignores the member, and the offset never expires; 10 identifies topics by id."""
+"""Below 2 the broker ignores the member, and the offset never expires.
+
+10 (Kafka 4.2) identifies topics by id, so the coordinator would refuse an offset of a deleted topic. It is not used:
+each assignment would need the id of the log that it reads, and older brokers would still get names."""
 COMMITTED_BY_NAME: Range = (1, 9)
 """For OffsetFetch, and OffsetCommit of groups without members: 0 is ZooKeeper's, 10 identifies topics by id."""
 EPOCH_ENDS_FOR_CONSUMERS: Range = (3, 4)

@@ -3,13 +3,16 @@
 Rules:
 - A caller waits for its own commit and for earlier ones of the same partitions. A cancellation ends the wait, not the
   commit, which may be in flight.
+- A listener's `revoked` waits for commits as long as the revocation may: if the member is removed, it loses its other
+  partitions, too.
 - If a commit has become impossible and no caller waits for it, it is dropped with a line in the log.
 
 Source: KafkaConsumer.java, commitSync and commitAsync.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from ottla.errors import CommitFailed, LocalProtocolError
 from ottla.sdk import calls
@@ -21,6 +24,7 @@ from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.commit_queue import Assignment, Holder
 from ottla.sdk.group.commits import Commits
+from ottla.sdk.group.membership import Revoke
 from ottla.sdk.steps import TURN, Steps, settled
 
 
@@ -46,6 +50,8 @@ class CommitCalls:
         self._committing, self._navigation, self._refuse_closed = committing, navigation, refuse_closed
         self._only_transactions = False
         """Only the transactions of a transform commit offsets of this consumer."""
+        self._revoke: Revoke | None = None
+        """The revocation for which the listener is called."""
 
     def refuse_all_but_transactions(self) -> None:
         """Refuse the user's commits from now on: a transform reads the consumer."""
@@ -133,10 +139,21 @@ class CommitCalls:
         if self._only_transactions:
             raise LocalProtocolError("the transactions of a transform commit its offsets: leave out the commit")
 
+    @contextmanager
+    def within(self, change: Revoke) -> Iterator[None]:
+        """Within the ``with`` block, calls wait for commits no longer than the revocation may."""
+        self._revoke = change
+        try:
+            yield
+        finally:
+            self._revoke = None
+
     def settled(self, places: Collection[TopicPartition] | None = None, timeout: float = math.inf) -> Steps[None]:
         """Wait until the commits of these partitions (``None``: of all) have ended; raise their errors."""
         if self._commits is None:
             return
+        if self._revoke is not None:
+            timeout = min(timeout, self._revoke.commit_timeout(self._core.now))
         waiting = self._commits.settled(self._core.now, places, timeout)
         if waiting.done:
             yield TURN

@@ -98,6 +98,8 @@ class ConsumerCore:
         self.membership: Membership | None = None
         self.commits: Commits | None = None
         self._resuming: Resuming | None = None
+        self._waits: tuple[Revoke, float] | None = None
+        """The last revocation that waited for commits, and until when."""
         self._subscription = Subscription(core, plan, self._subscribe)
         if options.group is not None:
             self._enter_group(options.group)
@@ -368,7 +370,8 @@ class ConsumerCore:
             yield from self.notices.lost(places)
         else:
             self.committing.commit_done(self._core.now)
-            yield from self.notices.revoked(places)  # may commit, too
+            with self.committer.within(change):
+                yield from self.notices.revoked(places)  # may commit, too
             failed = yield from self._commit_before_revocation(change)
             self._done(change)  # last: from now on, the next owner may begin at the committed offsets
             # Without a cause, the assignments ended meanwhile, and their commits were dropped with a line in the log.
@@ -376,11 +379,13 @@ class ConsumerCore:
                 raise failed
 
     def _commit_before_revocation(self, change: Revoke) -> Steps[CommitFailed | None]:
-        # A member that waits too long is removed, and loses its other partitions, too; so the wait takes at most half
-        # of the time that is left. (ConsumerCoordinator.onJoinPrepare)
-        timeout = max(change.until - self._core.now, 0.0) / 2
+        # A member that waits too long is removed, and loses its other partitions, too. (ConsumerCoordinator,
+        # onJoinPrepare) A call that continues a cancelled wait keeps its end.
+        now = self._core.now
+        if self._waits is None or self._waits[0] is not change:
+            self._waits = change, now + min(change.commit_timeout(now), self._core.options.api_timeout)
         try:
-            yield from self.committer.settled(change.places, timeout)
+            yield from self.committer.settled(change.places, max(self._waits[1] - now, 0.0))
         except TimeoutExpired as error:
             group = self.commits.group if self.commits is not None else None
             extra = {"group": group, "partitions": named(change.places), "why": str(error)}

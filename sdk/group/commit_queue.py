@@ -2,7 +2,7 @@
 
     add ──► pending ── send ──► in flight ── acknowledge ──► (gone)
                ▲                    │
-               └────── retry ───────┘   a newer commit of the partition is sent in place of the older
+               └─ retry, take_back ─┘   a newer commit of the partition is sent in place of the older
 
 Rules:
 - The requested offset of an assignment never goes down, so a retry never contains an older one. Only a seek, by which
@@ -282,8 +282,13 @@ class CommitQueue:
 
     def retry(self, commits: PendingCommits, at: float) -> None:
         """Send these commits again at this time; a newer one is sent in place of an older one."""
-        for place, each in commits.items():
+        for each in commits.values():
             each.retry(at)
+        self.take_back(commits)
+
+    def take_back(self, commits: PendingCommits) -> None:
+        """Make these commits pending again; a newer one is sent in place of an older one."""
+        for place, each in commits.items():
             if newer := self.pending.get(place):
                 newer.cover(each)
             elif not each.assignment.over:  # commits of an ended assignment are dropped

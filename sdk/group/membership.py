@@ -9,6 +9,7 @@ Rules:
 Source: ConsumerRebalanceListener.java, AbstractMembershipManager.java.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -25,11 +26,21 @@ class Revoke:
     """These partitions have to be given up in an orderly way: finish, commit, then call `done`.
 
     Attributes:
-        until: the group removes a member that has not given up its partitions by then.
+        until: in an eager rebalance, and with the new protocol, the coordinator removes a member that has not given up
+            its partitions by then. After a cooperative assignment it sets no limit, but the next owners wait.
     """
 
     places: tuple[TopicPartition, ...]
     until: float
+
+    def commit_timeout(self, now: float) -> float:
+        """Seconds that a wait for commits may take, if it begins now; inf after `until`: haste is of no use then.
+
+        Half of the time that is left. The rest is for a listener or a loop that works on after its wait was cancelled,
+        and for JoinGroup; and a classic coordinator counts from the first JoinGroup of the rebalance, of which this
+        member learns up to a heartbeat interval later. (Java takes the whole rebalance timeout.)
+        """
+        return (self.until - now) / 2 if now < self.until else math.inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,8 +4,10 @@ Rules:
 - At most one OffsetCommit of a consumer is in flight. Commits made meanwhile are coalesced, and sent next.
 - For each partition only the newest requested offset is sent, so a retry never contains an older one. (The classic bug:
   2000 fails, 3000 succeeds, and the retry of 2000 rewinds the group.)
-- An OffsetCommit that waits for its connection leaves out assignments that end meanwhile: the coordinator knows topics
-  by their names, and would store the offset of a deleted topic for the one that was created in its place.
+- An OffsetCommit may wait for its connection, so its fields are decided only when it is sent. It leaves out assignments
+  that have ended meanwhile: it names topics, and the coordinator would store the offset of a deleted topic for the one
+  that was created in its place. If none lasts, or the member commits in another generation by now, it is withdrawn, and
+  what is pending is sent at once.
 - Commits wait while there is no generation, during SyncGroup, and are sent in the next one.
 - Acknowledged offsets count as soon as the response arrives; the flow processes errors in its next step.
 - A partition that the coordinator does not know does not delay others: only its offset is sent again after a pause.
@@ -18,6 +20,7 @@ Source: ConsumerCoordinator.java, OffsetCommitResponseHandler.
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from ottla.codec.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -46,7 +49,7 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.flow import LoneFlow, ask
 from ottla.sdk.group.commit_queue import CommitQueue, PendingCommits, lasting
 from ottla.sdk.group.group_metrics import CommitMetrics
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import Abandoned, Outcome
 from ottla.sdk.steps import Steps, settled
 from ottla.sdk.timers import Timer
 
@@ -158,29 +161,34 @@ class OffsetCommits:
             return
         due, sent_at = queue.send(core.now), core.now
         until = sent_at + core.options.request_timeout
+        build = partial(self._build, due, identity)
         answered: Outcome[OffsetCommitResponse] = ask(
-            core,
-            found.result(),
-            OffsetCommitRequest,
-            until,
-            # The request may wait for its connection: by then, assignments may have ended.
-            build=lambda version: self._request(lasting(due), identity),
-            versions=COMMIT_BY_NAME,
+            core, found.result(), OffsetCommitRequest, until, build=build, versions=COMMIT_BY_NAME
         )
         answered.when_done(lambda: self._acknowledge(answered))
         try:
             try:
                 answer = yield from settled(answered)
+            except Abandoned:  # by `_build`
+                queue.take_back(lasting(due))
             except OttlaError as error:
+                self._metrics.latency.record(core.now - sent_at, core.now)
                 core.coordinators.heard(self._commits.group, error)
                 self._retry_or_fail(error, lasting(due), core.now)
             else:
+                self._metrics.latency.record(core.now - sent_at, core.now)
                 self._judge(lasting(queue.in_flight), identity, answer, core.now)
-            self._metrics.latency.record(core.now - sent_at, core.now)
         finally:
             queue.end_flight()  # only now, or `settled` would succeed before the response is processed
         queue.settle()
         self.wake()
+
+    def _build(self, due: PendingCommits, identity: CommittingMember, version: int) -> OffsetCommitRequest:
+        """Build the request when its connection takes it; raises `Abandoned` if it must not be sent any more."""
+        commits = lasting(due)
+        if not commits or self._commits.identity() != identity:
+            raise Abandoned("the assignments or the generation have changed")
+        return self._request(commits, identity)
 
     def _request(self, commits: PendingCommits, identity: CommittingMember) -> OffsetCommitRequest:
         return requests.commit_offsets(

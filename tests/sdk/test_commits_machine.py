@@ -190,6 +190,62 @@ def test_a_commit_that_waits_for_its_connection_leaves_out_partitions_that_are_l
     assert group.idle and group.machine.pending == {}
 
 
+def test_a_commit_that_waits_for_its_connection_is_sent_in_the_generation_of_that_time() -> None:
+    group = Committer()
+    group.commit({P0: 10})
+    group.answer()
+    group.world.reachable = None
+    group.world.break_connections()
+    group.commit({P0: 100, P1: 5})
+    group.commit({P0: 101})
+    group.identity = CommittingMember(2, "m-1")
+    group.machine.wake()
+    group.world.later(1.0)
+    group.world.accept()
+    assert group.world.asked(OffsetCommitRequest).generation_id_or_member_epoch == 2
+    assert group.sent == {P0: 101, P1: 5}
+    group.answer()
+    assert group.idle and group.machine.pending == {} and not group.refusals
+
+
+def test_a_commit_that_waits_for_its_connection_also_waits_for_a_rebalance_that_has_begun() -> None:
+    group = Committer()
+    group.commit({P0: 10})
+    group.answer()
+    group.world.reachable = None
+    group.world.break_connections()
+    group.commit({P0: 100})
+    waited = group.machine.settled(group.world.now)
+    group.identity = None
+    group.world.later(1.0)
+    group.world.accept()
+    assert group.idle and group.machine.pending == {P0: 100} and not waited.done
+    group.identity = CommittingMember(2, "m-1")
+    group.machine.wake()
+    group.world.run()
+    assert group.sent == {P0: 100}
+    group.answer()
+    assert waited.done and waited.error is None
+
+
+def test_no_commit_is_sent_without_partitions_and_a_newer_one_does_not_wait_for_it() -> None:
+    group = Committer()
+    group.commit({P0: 10})
+    group.answer()
+    group.world.reachable = None
+    group.world.break_connections()
+    group.commit({P0: 100})
+    group.machine.renew(P0, "the topic was recreated")
+    renewed = group.machine.assignment(P0)
+    assert renewed is not None
+    group.machine.commit({renewed: CommittedOffset(3)}, group.world.now)
+    group.world.later(1.0)
+    group.world.accept()
+    assert group.sent == {P0: 3}
+    group.answer()
+    assert group.idle and group.machine.pending == {}
+
+
 def test_what_is_not_acknowledged_when_a_partition_is_lost_is_never_sent_again() -> None:
     group = Committer()
     group.commit({P0: 10, P1: 10})

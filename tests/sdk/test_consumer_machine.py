@@ -286,9 +286,9 @@ def test_a_revocation_whose_commits_were_cancelled_waits_for_them_in_the_next_ca
     assert not reader.member.owned
 
 
-@pytest.mark.parametrize("cancelled", [False, True])
+@pytest.mark.parametrize("cancelled_every", [8.0, 1.0, 0.25, None])
 def test_a_revocation_gives_up_commits_before_the_group_removes_the_member(
-    cancelled: bool, caplog: pytest.LogCaptureFixture
+    cancelled_every: float | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = Reader(max_poll_interval=20.0)
     reader.assign(1, T0)
@@ -297,17 +297,64 @@ def test_a_revocation_gives_up_commits_before_the_group_removes_the_member(
     reader.machine.committer.commit_soon({T0: 8})
     reader.world.run()
     reader.beat(RebalanceInProgress)
+    began = reader.world.now
     reader.tell()
-    reader.world.later(8.0)
-    if cancelled:  # the next call does not begin to wait from the start
-        reader.loop.throw(Cancelled())
-        reader.ask()
-    reader.loop.go_on()
-    assert reader.member.owned == (T0,)
-    reader.world.later(7.0)
-    reader.loop.go_on()
+    while reader.member.owned and reader.world.now < began + 20.0:
+        reader.world.later(cancelled_every or 1.0)
+        if cancelled_every and not reader.loop.over:  # the next call does not begin to wait from the start
+            reader.loop.throw(Cancelled())
+            reader.ask()
+        reader.loop.go_on()
+    assert 10.0 <= reader.world.now - began <= 16.0
     assert not reader.member.owned and reader.world.pending(JoinGroupRequest)
     assert "partitions are revoked with uncommitted offsets" in caplog.text
+
+
+def test_a_commit_that_a_listener_awaits_ends_before_the_group_removes_the_member() -> None:
+    reader = Reader(max_poll_interval=20.0)
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    reader.beat(RebalanceInProgress)
+    assert reader.news == ("revoked", (T0,))
+    began = reader.world.now
+    commit = reader.call(reader.machine.committer.commit({T0: 9}))
+    while not commit.over:
+        reader.world.later(1.0)
+        commit.go_on()
+    assert isinstance(commit.error, TimeoutExpired) and reader.world.now <= began + 10.0
+    reader.loop.throw(commit.error)  # the listener does not catch it
+    reader.ask()
+    reader.world.later(6.0)
+    reader.loop.go_on()
+    assert not reader.member.owned and reader.world.pending(JoinGroupRequest)
+
+
+@pytest.mark.parametrize("handled", [19.0, 30.0])
+def test_a_revocation_that_the_user_gets_late_still_waits_for_commits(
+    handled: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = Reader("cooperative-sticky", max_poll_interval=20.0)
+    reader.assign(1, T0, T1)
+    reader.stands(7)
+    reader.tell()
+    reader.beat(RebalanceInProgress)
+    reader.assign(2, T0)
+    assert reader.news == ("revoked", (T1,))
+    for _ in range(2):  # the listener does other work first, for longer than the group waits if it counts at all
+        reader.world.later(handled / 2)
+        for beat in reader.world.pending(HeartbeatRequest):
+            reader.world.answer(beat, HeartbeatResponse(error_code=0))
+        reader.machine.polls.away(reader.world.now)
+    reader.machine.committer.commit_soon({T1: 8})
+    reader.world.run()
+    reader.tell()
+    reader.world.later(0.1)
+    reader.loop.go_on()
+    assert T1 in reader.member.owned
+    reader.committed()
+    reader.loop.go_on()
+    assert reader.member.owned == (T0,) and "uncommitted" not in caplog.text
 
 
 def test_a_revocation_waits_for_the_commits_of_its_own_partitions_alone() -> None:

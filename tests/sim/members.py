@@ -232,6 +232,11 @@ class Consuming:
         """The member id, as far as the client knows it."""
         return self.machine.membership.member_id if self.machine and self.machine.membership else ""
 
+    @property
+    def channel(self) -> str:
+        """The channel of the member's own requests."""
+        return "" if self.machine is None else f"group-{self.machine.fetcher.number}"
+
     def script(self) -> Script:
         process = self.process
         yield from process.connect()

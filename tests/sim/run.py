@@ -653,14 +653,17 @@ class Simulation:
 
     def _expelled(self, member: str) -> None:
         """The coordinator removes a member; a living one must not be removed once the faults are over."""
-        swallowed = {link.client.name for link in self.network.links.values() if link.swallowed}
+        swallowed = [(link.client.name, link.key[1]) for link in self.network.links.values() if link.swallowed]
+        deaf = {client for client, _ in swallowed}
         known = [
             each.member_id
             for each in self.members.values()
             if each.process.alive
             and not each.process.frozen
             and not each.in_hand  # its user may handle a batch for longer than `max_poll_interval`
-            and each.process.name not in swallowed
+            # A revocation gives up commits without an answer in time, but a user may await them.
+            and (each.waiting or each.process.name not in deaf)
+            and (each.process.name, each.channel) not in swallowed
         ]
         if member in known and self.clock.now > self.seconds + LONGEST + 2 * self.manner.session:
             raise Violation("a living member is removed from its group", f"{member}, after {self.manner.session:g} s")
