@@ -313,7 +313,7 @@ def test_a_disk_that_is_full_is_one_line() -> None:
     command = " ".join(program.COMMAND)
     done = subprocess.run(["bash", "-c", f"{command} dump {PLAIN} > /dev/full"], capture_output=True, timeout=HUNG)
     assert done.returncode == exits.FAILED
-    assert done.stderr == b"ottla: no space left on device\n"
+    assert done.stderr == b"ottla: cannot write to stdout: no space left on device\n"
 
 
 @pytest.mark.slow
