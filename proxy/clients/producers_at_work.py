@@ -13,6 +13,7 @@ Rules:
 """
 
 from collections import Counter
+from collections.abc import Collection
 
 from ottla.errors import NotEnoughReplicas
 from ottla.proxy.upstream.producer import UpstreamProducer
@@ -34,10 +35,6 @@ class ProducersAtWork:
         """Host -> its connections."""
         self._batches: dict[str, Counter[UpstreamProducer]] = {}
         """Host -> producer -> the unsettled batches that the host has sent with it."""
-
-    def of(self, host: str) -> int:
-        """How many producers are at work for a host."""
-        return len(self._batches.get(host, ()))
 
     def most(self, host: str) -> int:
         """How many producers of a host may be at work."""
@@ -65,7 +62,8 @@ class ProducersAtWork:
         Raises:
             NotEnoughReplicas: the host has as many other producers at work as it may.
         """
-        others, most = self._batches.get(host, {}), self.most(host)
+        others: Collection[UpstreamProducer] = self._batches.get(host, ())
+        most = self.most(host)
         if producer not in others and len(others) >= most:
             connections = self._clients[host]
             raise NotEnoughReplicas(

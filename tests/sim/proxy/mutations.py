@@ -584,7 +584,9 @@ def _with_the_answer(answer_late: Any) -> Any:
     def broken(self: ClientBatch, outcome: ClientResult, now: float) -> None:
         answer_late(self, outcome, now)
         if not self.waiting and isinstance(self.owner, Rewriter):
-            self.owner._at_work._batches.get(self.origin.host, {}).pop(self.producer, None)
+            batches = self.owner._at_work._batches.get(self.origin.host)
+            if batches is not None:
+                batches.pop(self.producer, None)
 
     return broken
 
