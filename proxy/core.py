@@ -35,6 +35,7 @@ from ottla.proxy.clients.observer import KeyCounts, Observer, Tallies
 from ottla.proxy.clients.one_partition import WHY
 from ottla.proxy.clients.opening import Opener
 from ottla.proxy.clients.producers import ClientProducers
+from ottla.proxy.clients.producers_at_work import ProducersAtWork
 from ottla.proxy.clients.refused_memory import RefusedMemory
 from ottla.proxy.clients.rejecter import Rejecter
 from ottla.proxy.clients.rewrite_counts import RewriteCounts
@@ -135,16 +136,18 @@ class ProxyCore:
         self.observer = Observer(
             self.tallies, keys, self.topics, self.control, self.threads, self.buffered, config.observe_sample, rng
         )
-        self.refused_memory = RefusedMemory(self.buffered)
+        self.refused_memory, self.at_work = RefusedMemory(self.buffered), ProducersAtWork()
         self.admission = Admission(
             producers, self.topics, self.control, self.delivery, config, journal, self.refused_memory
         )
         counts = RewriteCounts(self.tallies, keys, self.topics)
         self.rejecter = Rejecter(self.topics, keys, self.threads, self.buffered, counts)
         self.rewriter = Rewriter(
-            self.topics, self.admission, self.delivery, opener, self.buffered, counts, clock_offset
+            self.topics, self.admission, self.delivery, opener, self.buffered, self.at_work, counts, clock_offset
         )
-        self.acceptance = Acceptance(self.topics, self.admission, self.rewriter, self.threads, self.buffered, counts)
+        self.acceptance = Acceptance(
+            self.topics, self.admission, self.rewriter, self.threads, self.buffered, self.at_work, counts
+        )
         self.transactions = ClientTransactions(self.rules, self.topics, self.admission, self.rewriter, self.delivery)
         self.owners = ProducerOwners(producers)
         """Which transactional id has a producer id."""
@@ -384,6 +387,7 @@ class ProxyCore:
             info = event.info or anonymous(event.peer)
             session = ClientSession(self, event.client, event.node, event.peer, event.listener, info)
             self._sessions[event.client] = session
+            self.at_work.arrived(event.client, Origin(event.client, event.peer).host)
         session.request(event.ticket, event.frame, now)
 
     def _on_link(self, number: int, step: Callable[[UpstreamLink], None], now: float) -> None:

@@ -22,6 +22,7 @@ batches               clients' batches under way
 opening               checks batches, reads their records, sorts them by partition
 windows               recognises retries
 producers             the producer ids of clients
+producers_at_work     bounds how many producers of a host have records under way
 record_set_queue      the queue of record sets
 acceptance            accepts record sets in their turn, or refuses them
 rejecter              refuses record sets with keys outside their partition, in mode `reject`

@@ -8,6 +8,7 @@ Rules:
 """
 
 import logging
+from functools import partial
 
 from ottla.codec.records import NO_PRODUCER_ID, RecordBatch
 from ottla.errors import (
@@ -23,6 +24,7 @@ from ottla.proxy.clients.batches import ClientBatch, Offer
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.opening import BUG, checked, max_memory_of
 from ottla.proxy.clients.producers import KnownProducer
+from ottla.proxy.clients.producers_at_work import ProducersAtWork
 from ottla.proxy.clients.record_set_queue import OVERHEAD, RecordSetQueue
 from ottla.proxy.clients.rewrite_counts import RewriteCounts
 from ottla.proxy.clients.rewriter import Rewriter
@@ -50,9 +52,10 @@ class Acceptance:
         rewriter: Rewriter,
         threads: Threads,
         buffered: Buffered,
+        at_work: ProducersAtWork,
         counts: RewriteCounts,
     ) -> None:
-        self._topics, self._admission, self._rewriter = topics, admission, rewriter
+        self._topics, self._admission, self._rewriter, self._at_work = topics, admission, rewriter, at_work
         self._threads, self._buffered, self._counts = threads, buffered, counts
         self.line = RecordSetQueue(topics, threads, buffered, self._judge, self._refuse, self._count_refusal)
 
@@ -69,8 +72,13 @@ class Acceptance:
         self.line.pump(now)
 
     def left(self, client: int, now: float) -> None:
-        """Take back the producer lent to a disconnected client, once everything that it has sent was handled."""
-        self.line.left(client, lambda now: self._admission.left(client), now)
+        """Let go of a disconnected client once everything that it has sent was handled."""
+        self.line.left(client, partial(self._all_handled, client), now)
+
+    def _all_handled(self, client: int, now: float) -> None:
+        """Take back the producer lent to a client, and count its connection no more."""
+        self._admission.left(client)
+        self._at_work.left(client)
 
     def _judge(self, offer: Offer, now: float) -> None:
         """Accept a record set, have it wait for its topic's metadata, or refuse it."""
@@ -130,6 +138,7 @@ class Acceptance:
                 if len(window.under_way) >= UNDER_WAY:
                     raise NotEnoughReplicas(f"this partition has {UNDER_WAY} unsettled batches already")
             self._buffered.check_room(offer.origin.client, max_memory_of(batch, len(copies)))
+            self._at_work.check(producer, offer.origin.host)
         except BrokerError as error:
             if isinstance(error, ProducerFenced):
                 self._admission.tell_of_fencing(batch.producer_id, offer.topic, error.detail, offer.origin)

@@ -39,6 +39,7 @@ from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.judging import judged
 from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, max_memory_of, opened
 from ottla.proxy.clients.producers import KnownProducer
+from ottla.proxy.clients.producers_at_work import ProducersAtWork
 from ottla.proxy.clients.rewrite_counts import RewriteCounts
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult, Window
@@ -79,12 +80,13 @@ class Rewriter:
         delivery: Delivery,
         opener: Opener,
         buffered: Buffered,
+        at_work: ProducersAtWork,
         counts: RewriteCounts,
         clock_offset: float | None,
     ) -> None:
         self._clock_offset = clock_offset
         self._topics, self._admission, self._delivery = topics, admission, delivery
-        self._opener, self._buffered, self._counts = opener, buffered, counts
+        self._opener, self._buffered, self._at_work, self._counts = opener, buffered, at_work, counts
         self.unsettled = self.unsettled_records = 0
         self._numbers = count(1)
         self._awaited: dict[ClientBatch, None] = {}
@@ -180,6 +182,7 @@ class Rewriter:
     ) -> ClientBatch:
         size = max_memory_of(batch, len(copies))
         self._buffered.count(origin.client, size)
+        self._at_work.begun(producer, origin.host)
         self.unsettled += 1
         self.unsettled_records += batch.count
         return ClientBatch(
@@ -421,6 +424,7 @@ class Rewriter:
     def _tell(self, batch: ClientBatch, outcome: ClientResult, now: float) -> None:
         with contained("a batch is settled"):
             self._buffered.count(batch.origin.client, -batch.size)
+            self._at_work.settled(batch.producer, batch.origin.host)
             self.unsettled -= 1
             self.unsettled_records -= batch.count
             if batch.failure is not None:

@@ -14,8 +14,9 @@ from tests.patience import HUNG
 class Peer:
     """A connection to a broker; every wait has a timeout."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", timeout: float = HUNG) -> None:
-        self._socket = socket.create_connection((host, port), timeout)
+    def __init__(self, port: int, host: str = "127.0.0.1", timeout: float = HUNG, source: str = "") -> None:
+        """``source``: the address from which it connects; empty: any."""
+        self._socket = socket.create_connection((host, port), timeout, (source, 0))
         self._next = 0
 
     def write(self, data: bytes) -> None:

@@ -51,6 +51,13 @@ class BrokerProcess:
         """End the process in good order."""
         self._end(signal.SIGTERM)
 
+    def freeze(self) -> None:
+        """Stop the process until `thaw`; its connections stay open."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
     def _end(self, sig: signal.Signals) -> None:
         self._process.send_signal(sig)
         self._process.wait(HUNG)

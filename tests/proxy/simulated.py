@@ -279,6 +279,8 @@ class World:
         """Whether work for threads waits in ``work``."""
         self.infos: dict[int, ClientInfo] = {}
         """Who clients are, if not anonymous."""
+        self.peers: dict[int, str] = {}
+        """The addresses of clients; the others are on a host of their own."""
         self.work: list[Work] = []
         self.restart()
 
@@ -297,6 +299,7 @@ class World:
                 self._abandon()
             self.core.restore(noted(each.data[8:] for each in self.stored), self.now)
         self.work.clear()
+        self._late.clear()
         self._links: dict[int, int] = {}
         self.finished: list[int] = []
         """Links on which the proxy sends no more."""
@@ -472,7 +475,8 @@ class World:
         """Pass any bytes to the core; `settle` does the rest."""
         ticket = len(self._replies)
         reply = self._replies[ticket] = Reply(ticket, version)
-        requested = Requested(client, node, ticket, frame, f"10.0.0.{client}:9", info=self.infos.get(client))
+        peer = self.peers.get(client, f"10.0.0.{client}:9")
+        requested = Requested(client, node, ticket, frame, peer, info=self.infos.get(client))
         self.core.handle(requested, self.now)
         return reply
 

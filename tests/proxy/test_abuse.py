@@ -11,6 +11,7 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, Produ
 from ottla.codec.compression import Compression
 from ottla.codec.frames import build_request, parse_response
 from ottla.codec.records import BatchBuilder
+from ottla.errors import NotEnoughReplicas
 from ottla.testing import Broker
 from tests.brokerlite.peer import Peer
 from tests.brokerlite.running import BrokerProcess
@@ -56,8 +58,8 @@ def stores(peer: Peer, key: bytes = b"decent") -> bool:
     return True
 
 
-def at(bootstrap: str, timeout: float = HUNG) -> Peer:
-    return Peer(int(bootstrap.rpartition(":")[2]), timeout=timeout)
+def at(bootstrap: str, timeout: float = HUNG, source: str = "") -> Peer:
+    return Peer(int(bootstrap.rpartition(":")[2]), timeout=timeout, source=source)
 
 
 @pytest.fixture
@@ -244,6 +246,32 @@ def test_thousands_of_producer_ids_of_one_client_leave_room_for_others(processes
             identity = hostile.ask(opening, 4).producer_id
             assert code(hostile.ask(producing(batch([(b"k", b"v")], identity, 0, 0)), PRODUCE)) == 0
         assert processes.files < 700
+        assert stores(decent)
+
+
+@pytest.mark.deep
+@on_linux
+def test_thousands_of_producers_at_once_of_one_client_leave_room_for_others(processes: Processes) -> None:
+    opening = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    bootstrap = processes.proxy.bootstrap
+    other = at(bootstrap, source="127.0.0.2")
+    with contextlib.closing(at(bootstrap, 60)) as hostile, contextlib.closing(other) as decent:
+        assert stores(decent)
+        identities = [hostile.ask(opening, 4).producer_id for _ in range(1500)]
+        before = processes.files
+        for identity in identities:
+            hostile.send(replace(producing(batch([(b"k", b"v")], identity, 0, 0)), acks=1), PRODUCE)
+        codes = {code(parse_response(ProduceResponse, PRODUCE, hostile.frame())[1]) for _ in identities}
+        assert processes.files < before + 520, "MOST_CONNECTIONS idle ones, and those at work"
+        assert codes == {0, NotEnoughReplicas.code}
+        processes.broker.freeze()
+        with contextlib.suppress(ConnectionError, EOFError):  # an error for records with acks=0 closes the connection
+            for identity in identities:
+                hostile.send(replace(producing(batch([(b"k", b"v")], identity, 0, 1)), acks=0), PRODUCE)
+            hostile.ask(HELLO, 3)
+        files = processes.files
+        processes.broker.thaw()
+        assert files < before + 520
         assert stores(decent)
 
 

@@ -29,6 +29,7 @@ FEATURES = {
     "a topic in trouble: deleted",
     "a topic in trouble: replicas",
     "a topic in trouble: some replicas",
+    "a host has too many producers at work",
     "a leader appends and says that it leads no more",
     "a producer's state expires",
     "a topic gets copies",

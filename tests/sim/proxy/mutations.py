@@ -16,6 +16,7 @@ from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.one_partition_handler import OnePartitionHandler
 from ottla.proxy.clients.produce_handler import ProduceHandler
 from ottla.proxy.clients.producers import ClientProducers
+from ottla.proxy.clients.producers_at_work import ProducersAtWork
 from ottla.proxy.clients.refused_memory import RefusedMemory
 from ottla.proxy.clients.refused_records import Fingerprint, RefusedRecords, RememberedRecords
 from ottla.proxy.clients.rejecter import Rejecter
@@ -570,6 +571,42 @@ _mutation("a client waits in vain for the rest of a response", (UpstreamLink, "e
 _mutation("a response that stops has no deadline", (link, "STALLED", lambda _: math.inf))
 _mutation("a connection waits behind the half of a request", (UpstreamLink, "break_off", _nothing))
 _mutation("the last piece of a request is not sent", (UpstreamLink, "go_on", _but_the_last))
+
+
+# -- producers at work -------------------------------------------------------------------------------------------------
+
+
+def _any_number(_: Any) -> Any:
+    return lambda self, producer, host: None
+
+
+def _with_the_answer(answer_late: Any) -> Any:
+    def broken(self: ClientBatch, outcome: ClientResult, now: float) -> None:
+        answer_late(self, outcome, now)
+        if not self.waiting and isinstance(self.owner, Rewriter):
+            batches = self.owner._at_work._batches.get(self.origin.host)
+            if batches is not None:
+                batches.pop(self.producer, None)
+
+    return broken
+
+
+def _if_counted(settled: Any) -> Any:
+    def broken(self: ProducersAtWork, producer: UpstreamProducer, host: str) -> None:
+        if producer in self._batches.get(host, {}):
+            settled(self, producer, host)
+
+    return broken
+
+
+_mutation("a host has any number of producers at work", (ProducersAtWork, "check", _any_number))
+_mutation("a producer stays at work for ever", (ProducersAtWork, "settled", _nothing))
+_mutation("connections of clients that have left count", (ProducersAtWork, "left", _nothing))
+_mutation(
+    "a producer is at work only until its client is answered",
+    (ClientBatch, "answer_late", _with_the_answer),
+    (ProducersAtWork, "settled", _if_counted),
+)
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ breaks meanwhile, the rest is lost.
 """
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,6 +22,8 @@ from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.apis.produce import ProduceResponse
 from ottla.proxy import events as proxy
 from ottla.proxy.acl_rules import AclRules
+from ottla.proxy.clients import producers_at_work
+from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.journal.journal import Journal
@@ -30,6 +32,7 @@ from ottla.proxy.topic_rule import TopicRule
 from ottla.sdk import events as sdk
 from tests.sim.clock import Clock
 from tests.sim.history import History
+from tests.sim.mutations import Change
 from tests.sim.network import PORT, Link, Network, Reply
 from tests.sim.process import SimulatedProcess
 from tests.sim.proxy import forwarded
@@ -41,6 +44,8 @@ WORK = (0.01, 0.1, 1.0)
 """Most seconds that work takes in a thread; a world has one of these values."""
 SEGMENT = 4000
 """Bytes after which the journal starts a new segment with a copy of its state."""
+FEW_PRODUCERS = 0.3
+"""The fraction of worlds in which a host may have records of few producers under way."""
 BREAKS = {"front": 0.25, "back": 0.04}
 """How often a client's or an upstream connection breaks, or is swallowed, within a frame."""
 _SWEEP = 0.02
@@ -48,6 +53,8 @@ _SWEEP = 0.02
 
 
 BUG = "the proxy logs a bug of its own"
+CROWDED = "a host has more producers at work than the proxy allows"
+OVERCOUNTED = "the proxy counts connections or producers that are gone"
 ESCAPE = "a client learns an address of upstream"
 MIXED_UP = "an answer has the correlation id of another request"
 HALF = "a connection to a broker stays open behind the half of a request"
@@ -148,6 +155,67 @@ class _Connection:
                 break
 
 
+def few_producers(seed: int) -> list[tuple[Any, str, Change]]:
+    """In some worlds a host may have records of only one or two producers under way, and maybe of one for each
+    connection."""
+    own = Random(f"{seed} producers at work")
+    if own.random() >= FEW_PRODUCERS:
+        return []
+    at_least, of_a_connection = own.choice((1, 2)), own.choice((0, 0, 1))
+    return [
+        (producers_at_work, "AT_LEAST", lambda _: at_least),
+        (producers_at_work, "OF_A_CONNECTION", lambda _: of_a_connection),
+    ]
+
+
+class _AtWork:
+    """Checks that no host gets more producers at work than the proxy allows, as connections and batches tell."""
+
+    def __init__(self) -> None:
+        self._leaving: dict[int, str] = {}
+        """Clients that have left, of whose requests the proxy may still handle some -> their host."""
+        self._before: dict[str, set[object]] = {}
+
+    def left(self, client: int, host: str) -> None:
+        self._leaving[client] = host
+
+    def check(self, core: ProxyCore, connections: dict[int, str]) -> None:
+        """``connections``: client -> its host."""
+        found: dict[str, set[object]] = {}
+        for batch in _under_way(core):
+            if batch.origin.host:  # otherwise it is from the journal
+                found.setdefault(batch.origin.host, set()).add(batch.producer)
+        for host, producers in found.items():
+            many = list({**self._leaving, **connections}.values()).count(host)
+            most = max(producers_at_work.AT_LEAST, producers_at_work.OF_A_CONNECTION * many)
+            if len(producers) > most and producers - self._before.get(host, set()):
+                raise Violation(CROWDED, f"{host}: {len(producers)}, and may have {most}")
+        self._before = found
+        self._leaving = {each: host for each, host in self._leaving.items() if each in core.at_work._host_of}
+
+    def check_rest(self, core: ProxyCore, connections: dict[int, str]) -> None:
+        """Check that the proxy counts only what exists."""
+        counted = core.at_work._host_of
+        if not counted.items() <= connections.items() or +core.at_work._clients != Counter(counted.values()):
+            raise Violation(OVERCOUNTED, f"{counted} of {connections}")
+        if core.at_work._batches:
+            raise Violation(OVERCOUNTED, f"producers of {[*core.at_work._batches]}")
+
+
+def _under_way(core: ProxyCore) -> Iterator[ClientBatch]:
+    """The clients' batches that are not settled, as windows and streams have them."""
+    for known in core.admission.producers:
+        for window in known.windows.values():
+            yield from window.under_way
+    lent = core.delivery.lent
+    for producer in (*lent._of.values(), *lent._free):
+        yield from producer.unopened
+        for stream in producer.streams.values():
+            for part in (*stream.waiting, *(part for batch in stream.sent for part in batch.parts)):
+                if isinstance(part.sender, ClientBatch):
+                    yield part.sender
+
+
 class ProxyProcess(SimulatedProcess):
     """
     Args:
@@ -195,6 +263,7 @@ class ProxyProcess(SimulatedProcess):
         self.door: Door | None = None
         """Knows who clients are, and handles their logins; ``None``: all are anonymous."""
         self._connections: dict[Link, _Connection] = {}
+        self._at_work = _AtWork()
         self._numbers = 0
         self._tickets = 0
         self._alarm = -1.0
@@ -232,6 +301,7 @@ class ProxyProcess(SimulatedProcess):
         for number in range(1, self.nodes + 1):
             self.front.crash(number)
         self._connections.clear()
+        self._at_work = _AtWork()
         self.clock.later(self.restart_after, self.start)
 
     def reload(self, rules: Sequence[TopicRule]) -> None:
@@ -289,9 +359,20 @@ class ProxyProcess(SimulatedProcess):
         connection.asked.append(self._tickets)
         connection.replies[self._tickets] = reply, key, version
         frame = frames.build_request(message, version, self._tickets, link.client.name)[4:]
-        host = "clients" if self.on_one_host and not isinstance(link.client, Stranger) else link.client.name
         info = None if self.door is None else self.door.info(link)
-        return proxy.Requested(connection.number, link.node, self._tickets, frame, f"{host}:1", info=info)
+        return proxy.Requested(connection.number, link.node, self._tickets, frame, f"{self._host(link)}:1", info=info)
+
+    def _host(self, link: Link) -> str:
+        return "clients" if self.on_one_host and not isinstance(link.client, Stranger) else link.client.name
+
+    def _hosts(self) -> dict[int, str]:
+        """Client -> its host."""
+        return {each.number: self._host(link) for link, each in self._connections.items()}
+
+    def check_rest(self) -> None:
+        """Check that the proxy has nothing under way, and counts only the connections that exist."""
+        if self.core is not None:
+            self._at_work.check_rest(self.core, self._hosts())
 
     def _log_in(self, connection: _Connection) -> None:
         """Log a client in, in its place: no client of these worlds knows SASL."""
@@ -348,6 +429,7 @@ class ProxyProcess(SimulatedProcess):
                 if connection.waiting and not link.broken:
                     continue
                 self._connections.pop(link, None)
+                self._at_work.left(connection.number, self._host(link))
                 self._tell(proxy.Left(connection.number))
         self.clock.later(_SWEEP, self._sweep)
 
@@ -429,6 +511,7 @@ class ProxyProcess(SimulatedProcess):
                 self._carry_out(action)
         if self.core is not core:
             return
+        self._at_work.check(core, self._hosts())
         due = core.deadline
         if due is not None:
             self._alarm = max(due, self.clock.now)

@@ -32,7 +32,7 @@ from tests.sim.faults import FAULTS, Fault
 from tests.sim.mutations import Change, changed
 from tests.sim.network import Link, Network
 from tests.sim.proxy.hasty import Hasty
-from tests.sim.proxy.process import Bugs, ProxyProcess
+from tests.sim.proxy.process import Bugs, ProxyProcess, few_producers
 from tests.sim.proxy.transfer_mutations import MUTATIONS
 from tests.sim.proxy.world import LEFT, LIMIT_LASTS, REST, STEPS, WAITS, Upstream, counted, named
 from tests.sim.run import Result, logged_to
@@ -262,7 +262,9 @@ class ProxiedTransfers(Transfers):
             (ClientTransactions, "end", noted),
             *counted(self.features),
             *named(self.seed, self.cluster),
+            *(few := few_producers(self.seed)),
         )
+        self.proxy.on_one_host = bool(few)
         self.bugs = Bugs()
         self.features["clients see one partition of a topic"] += self.fans_out
         self.features["a topic gets copies"] += bool(self.copies)
@@ -285,6 +287,7 @@ class ProxiedTransfers(Transfers):
             raise Violation(LEFT, f"{core and core.buffered.total} bytes")
         if core.rewriter.unsettled or core.rewriter.unsettled_records:
             raise Violation(LEFT, f"{core.rewriter.unsettled} batches, {core.rewriter.unsettled_records} records")
+        self.proxy.check_rest()
         self.bugs.check()
 
     def _check_copies(self) -> None:

@@ -26,6 +26,7 @@ Promises:
   (`tests.sim.proxy.forwarded`).
 - Readers get the records that brokers have sent, and a response that has begun ends, or its connection does. No
   connection to a broker stays open behind the half of a request.
+- In some worlds a host may have records of few producers under way, and never has more; all records are stored.
 - After upstream has refused a batch as too large, later batches are smaller. A thread may be building one more large
   batch by then.
 """
@@ -56,6 +57,7 @@ from ottla.errors import (
 from ottla.proxy import threads
 from ottla.proxy.clients import opening, producers, rejecter, routed_topics
 from ottla.proxy.clients.batches import ClientBatch
+from ottla.proxy.clients.producers_at_work import ProducersAtWork
 from ottla.proxy.clients.refused_memory import HOLDER
 from ottla.proxy.clients.rejecter import Rejecter
 from ottla.proxy.clients.rewriter import Rewriter
@@ -69,6 +71,7 @@ from ottla.proxy.topic_rule import TopicRule, parse_rule
 from ottla.proxy.upstream import control, delivery, stream_sender
 from ottla.proxy.upstream.batches import Part
 from ottla.proxy.upstream.link import CLIENT_ID
+from ottla.proxy.upstream.producer import UpstreamProducer
 from ottla.proxy.upstream.streams import Stream
 from ottla.sdk.options import Options
 from ottla.sdk.produce.options import ProducerOptions
@@ -89,7 +92,7 @@ from tests.sim.proxy.neighbours import Neighbours
 from tests.sim.proxy.parting import Parting
 from tests.sim.proxy.pieces import Pieces
 from tests.sim.proxy.pipelined import Pipelined
-from tests.sim.proxy.process import HALF, Bugs, ProxyProcess
+from tests.sim.proxy.process import HALF, Bugs, ProxyProcess, few_producers
 from tests.sim.proxy.readers import Reader
 from tests.sim.proxy.senders import Sending
 from tests.sim.proxy.strangers import Stranger
@@ -265,6 +268,9 @@ class Simulation:
         if self.crowded:
             self.faults += [Fault(own.uniform(0.0, self.seconds), "strangers", 0.0) for _ in range(3)]
             self.proxy.on_one_host = own.random() < 0.5
+        self.few_producers = few_producers(seed)
+        if self.few_producers and not self.crowded:
+            self.proxy.on_one_host = Random(f"{seed} one host").random() < 0.7
         own = Random(f"{seed} parts")
         self.in_parts = own.random() < IN_PARTS and self.proxy.stored is not None and not self.certain
         """Upstream accepts only small batches; the proxy remembers it, and is killed while it sends parts of parts."""
@@ -450,6 +456,7 @@ class Simulation:
             *([(inbox, "LARGE", lambda _: LARGE)] if self.in_pieces else []),
             *counted(self.cluster.data.features),
             *named(self.seed, self.cluster),
+            *self.few_producers,
         )
         self.cluster.data.features["clients see one partition of a topic"] += self.fans_out
         self.cluster.data.features["a topic gets copies"] += bool(self.copies)
@@ -522,6 +529,7 @@ class Simulation:
             raise Violation(LEFT, f"{core.rewriter.unsettled} batches, {core.rewriter.unsettled_records} records")
         if self.proxy.half_sent():
             raise Violation(HALF, "at rest")
+        self.proxy.check_rest()
 
     def _check_refused_memory(self, core: ProxyCore) -> None:
         """Check that the records of refused batches are counted as the windows remember them."""
@@ -534,9 +542,10 @@ class Simulation:
     def _part(self) -> None:
         """After the faults, let clients leave without waiting for answers.
 
-        Not where the proxy refuses records before a topic that it has forgotten is described again.
+        Not where the proxy refuses records before a topic that it has forgotten is described again, or because records
+        of other clients that have left are still under way.
         """
-        if WAITS[1] == routed_topics.METADATA_WAIT:
+        if WAITS[1] == routed_topics.METADATA_WAIT or self.few_producers:
             return
         own = Random(f"{self.seed} parting")
         self.proxy.abrupt, self.proxy.breaks_until = True, 0.0
@@ -768,7 +777,18 @@ def counted(features: Counter[str]) -> list[tuple[Any, str, Change]]:
 
         return change
 
+    def refused(check: Any) -> Any:
+        def noted(self: ProducersAtWork, producer: UpstreamProducer, host: str) -> None:
+            try:
+                check(self, producer, host)
+            except BrokerError:
+                features["a host has too many producers at work"] += 1
+                raise
+
+        return noted
+
     return [
+        (ProducersAtWork, "check", refused),
         (Stream, "start_over", when("what follows a refused batch is renumbered", lambda _: True)),
         (Stream, "_give_up", when("nobody can know what became of a batch", bool)),
         (Stream, "withdraw", when("records are withdrawn", bool)),
