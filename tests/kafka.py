@@ -538,7 +538,8 @@ def _on_kraft(node: Node, nodes: list[Node]) -> dict[str, str]:
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         # Tests of a cluster wait until it has detected a killed node, so that should be soon. Nobody detects the only
         # node; paused for longer than this, it would fence itself, and its partitions would have no leader for a while.
-        "broker.session.timeout.ms": "30000" if len(nodes) == 1 else "4000",
+        # When it was killed, it registers again only after this time.
+        "broker.session.timeout.ms": "12000" if len(nodes) == 1 else "4000",
         "broker.heartbeat.interval.ms": "500",
     }
 

@@ -18,8 +18,9 @@ from collections.abc import Collection
 from ottla.errors import NotEnoughReplicas
 from ottla.proxy.upstream.producer import UpstreamProducer
 
-AT_LEAST = 16
-"""A host may have this many producers at work, however few connections it has."""
+AT_LEAST = 100
+"""A host may have this many producers at work, however few connections it has: few beside the 500 idle connections that
+the proxy keeps anyway."""
 OF_A_CONNECTION = 2
 """So many for each connection: a client without idempotence that reconnects gets another producer while records of its
 former one may still be under way."""
@@ -48,7 +49,7 @@ class ProducersAtWork:
         self._clients[host] += 1
 
     def left(self, client: int) -> None:
-        """Count a connection no more."""
+        """Stop counting a connection."""
         if (host := self._host_of.pop(client, None)) is not None:
             self._clients[host] -= 1
             if not self._clients[host]:
@@ -77,7 +78,7 @@ class ProducersAtWork:
         self._batches.setdefault(host, Counter())[producer] += 1
 
     def settled(self, producer: UpstreamProducer, host: str) -> None:
-        """Count a settled batch no more."""
+        """Stop counting a batch: it is settled."""
         batches = self._batches[host]
         batches[producer] -= 1
         if not batches[producer]:

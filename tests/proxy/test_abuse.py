@@ -263,7 +263,7 @@ def test_thousands_of_producers_at_once_of_one_client_leave_room_for_others(proc
             hostile.send(replace(producing(batch([(b"k", b"v")], identity, 0, 0)), acks=1), PRODUCE)
         codes = {code(parse_response(ProduceResponse, PRODUCE, hostile.frame())[1]) for _ in identities}
         assert processes.files < before + 520, "MOST_CONNECTIONS idle ones, and those at work"
-        assert codes == {0, NotEnoughReplicas.code}
+        assert codes <= {0, NotEnoughReplicas.code}
         processes.broker.freeze()
         with contextlib.suppress(ConnectionError, EOFError):  # an error for records with acks=0 closes the connection
             for identity in identities:
