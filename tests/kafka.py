@@ -536,8 +536,8 @@ def _on_kraft(node: Node, nodes: list[Node]) -> dict[str, str]:
         # Only clients with a rack read from the replica there.
         "broker.rack": f"rack-{node.id}",
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-        # Tests of a cluster wait until it has detected a killed node, so that should be soon. Nobody detects the only
-        # node; paused for longer than this, it would fence itself, and its partitions would have no leader for a while.
+        # Tests of a cluster wait until it has detected a killed node, so that should be soon. The only node
+        # would fence itself after a pause of this length, and its partitions would have no leader for a while.
         # When it was killed, it registers again only after this time.
         "broker.session.timeout.ms": "12000" if len(nodes) == 1 else "4000",
         "broker.heartbeat.interval.ms": "500",

@@ -188,7 +188,7 @@ class Metadata:
     def unreachable(self, what: str, seconds: float) -> BrokerUnreachable:
         """The error for "no broker answered", with each address and how it failed."""
         tried = "; ".join(f"{where}: {why}" for where, why in self._reasons().items())
-        if self._failures.answered:  # the address is right: the reason after it says what is not
+        if self._failures.answered:  # so the address is right, and the reason follows it
             return BrokerUnreachable(f"{what}: no usable connection within {seconds:g} s. Tried {tried}")
         advice = "check the address, and that a broker listens there"
         return BrokerUnreachable(f"{what}: no broker answered within {seconds:g} s ({advice}). Tried {tried}")

@@ -444,7 +444,7 @@ class Connection:
         self._give_up(now, ConnectionLost(f"{self.where}: {what} within {waited:.3g} s"), late=True)
 
     def _late(self, exchange: Exchange, due: float, now: float) -> None:
-        blocked = now - due  # for so long at least: nobody has looked at the deadline since then
+        blocked = now - due  # at least: the deadline was not looked at since then
         why_late = f"; this process was blocked for at least {blocked:.3g} s of that" if blocked >= BLOCKED else ""
         if self.requests.remove(exchange):
             passed = f"within {now - exchange.since:.3g} s{why_late}"

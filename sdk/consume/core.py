@@ -191,7 +191,7 @@ class ConsumerCore:
         return Flow(self._core, self._leaving.with_client(why, until)).outcome
 
     def _stop_timers(self) -> None:
-        """Stop what the consumer does on its own while its block lasts."""
+        """Stop the timers that run while the consumer's block lasts."""
         self.polls.stop()
         self._subscription.stop()
         self.committing.stop()

@@ -7,8 +7,9 @@ A driver derives from `Driver` and defines how its loop waits, dials and wakes u
 """
 
 import contextlib
+import os.path
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ottla.sdk.cluster.cluster import TopicPartition
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from ottla.sdk.produce.records import AwaitedReceipt, PendingRecord, Receipt
 
 T = TypeVar("T")
+
+Place = tuple[str, int, str]
+"""A place in the code: the file, the line, and the name of the function."""
+_OTTLA = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "")
+"""The folder of ottla's own code."""
 
 log = logger("ottla.sdk")
 
@@ -225,16 +231,22 @@ class Driver(Pump[L]):
 
     def where(self, task: Any) -> str:
         """Where a task is: the innermost lines of its own code, from the outside in."""
-        lines: list[str] = []
+        places: list[Place] = []
         coroutine: Any = self.coroutine_of(task) if task is not None else None
         while coroutine is not None and (frame := getattr(coroutine, "cr_frame", None)) is not None:
             if f"/{self._loop}/" not in frame.f_code.co_filename:
-                lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
+                places.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
             coroutine = coroutine.cr_await
-        return " > ".join(lines[-3:]) or "unknown"
+        return innermost(places)
 
     def has_ended(self, task: Any) -> bool:
         return getattr(self.coroutine_of(task), "cr_frame", None) is None
+
+
+def innermost(places: Sequence[Place]) -> str:
+    """The innermost of these places, from the outside in; without those in ottla, unless there are no others."""
+    of_user = [each for each in places if not each[0].startswith(_OTTLA)] or places
+    return " > ".join(f"{file}:{line} in {name}" for file, line, name in of_user[-3:]) or "unknown"
 
 
 class DriverType(Protocol):

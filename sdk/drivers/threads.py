@@ -33,7 +33,7 @@ from ottla.sdk.arguments import refused_coroutine
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import Calling, ClientCore
 from ottla.sdk.drivers.callers import Callers, UserCall
-from ottla.sdk.drivers.driver import started
+from ottla.sdk.drivers.driver import innermost, started
 from ottla.sdk.drivers.io_thread import IoThread
 from ottla.sdk.events import Run
 from ottla.sdk.logs import logger
@@ -302,12 +302,10 @@ class ThreadDriver(IoThread):
     def where(self, task: threading.Thread | None) -> str:
         """Where a thread is: the innermost lines of its own code, from the outside in."""
         frame = sys._current_frames().get(task.ident) if task is not None and task.ident is not None else None
-        places = [
-            f"{each.filename}:{each.lineno} in {each.name}"
-            for each in (traceback.extract_stack(frame) if frame is not None else ())
-            if "/threading.py" not in each.filename
-        ]
-        return " > ".join(places[-3:]) or "unknown"
+        stack = traceback.extract_stack(frame) if frame is not None else ()
+        return innermost(
+            [(each.filename, each.lineno or 0, each.name) for each in stack if "/threading.py" not in each.filename]
+        )
 
     def has_ended(self, task: threading.Thread) -> bool:
         return not task.is_alive()

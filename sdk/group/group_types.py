@@ -1,7 +1,6 @@
-"""Errors about a group of another type than the one that a member or a call is for.
+"""Errors of members and calls whose group is of another type.
 
-Kafka answers GROUP_ID_NOT_FOUND then, as if the name were wrong; only its message differs, and says what the group is
-not.
+Kafka answers GROUP_ID_NOT_FOUND then, as if the name were wrong. Only the message shows the reason.
 
 Source: GroupMetadataManager.java, "Group %s is not a share group." and the same for ``consumer`` and ``classic``.
 """

@@ -7,7 +7,7 @@ Rules:
 - An OffsetCommit may wait for its connection, so its fields are decided only when it is sent. It leaves out assignments
   that have ended meanwhile: it names topics, and the coordinator would store the offset of a deleted topic for the one
   that was created in its place. If none lasts, or the member commits in another generation by now, it is withdrawn, and
-  what is pending is sent at once.
+  the pending commits are sent at once.
 - Commits wait while there is no generation, during SyncGroup, and are sent in the next one.
 - Acknowledged offsets count as soon as the response arrives; the flow processes errors in its next step.
 - A partition that the coordinator does not know does not delay others: only its offset is sent again after a pause.

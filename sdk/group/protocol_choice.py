@@ -236,9 +236,8 @@ class ChoosingMember:
         core = self._core
         until = core.now + core.options.request_timeout
         # DescribeGroups does not know groups of the new type. ConsumerGroupDescribe would name all members of such a
-        # group: if a thousand members join, each would receive a description of a thousand. Of a classic group, each
-        # does receive that, with metadata and assignments. Only ListGroups returns the type without the members, but of
-        # all groups of the node.
+        # group: if a thousand members join, each would receive a description of a thousand. DescribeGroups does send
+        # that for a classic group. Only ListGroups leaves the members out, but it lists all groups of the node.
         asked = ask(core, node, DescribeGroupsRequest(groups=(self._group,)), until)
         groups = (yield from settled(asked)).groups
         if len(groups) != 1:

@@ -1,4 +1,4 @@
-"""The benchmark of requests itself: figures are shares of a member and a minute, and those of a rebalance are refused.
+"""The benchmark of requests itself: figures are shares of a member and a minute, and a rebalance is refused.
 `test_tables` makes the table on Apache Kafka."""
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """A relay between a client and a broker that breaks connections at a chosen moment.
 
-It passes whole frames on unchanged, in both directions. Of each request it reads only the header: the API key, the
+It passes whole frames on unchanged, in both directions. It reads only the header of a request: the API key, the
 version, the correlation id and the client id. It runs in threads of its own, so tests can use it with or without trio.
 
     with Relay(("127.0.0.1", broker_port)) as relay:

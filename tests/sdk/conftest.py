@@ -29,7 +29,7 @@ def loop(request: pytest.FixtureRequest) -> Loop | Threads:
 def long_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block that ends by an error or a cancellation has `FAR` to finish, instead of the moment that users have.
 
-    For tests of what is finished then: on a busy machine, a moment may not suffice.
+    For tests of work that ends then: on a busy machine, a moment may not suffice.
     """
     for limit in (
         "consume.assignment.leaving.STEP_TIMEOUT",

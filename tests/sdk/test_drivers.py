@@ -19,6 +19,7 @@ from ottla.errors import BrokerUnreachable, Closed, LocalProtocolError, OttlaErr
 from ottla.sdk.client import Client
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.asyncio import AsyncioDriver, AsyncioLink
+from ottla.sdk.drivers.driver import innermost
 from ottla.sdk.options import Options
 from ottla.sdk.producer import Producer
 from tests.patience import HUNG, longer_and_longer
@@ -360,3 +361,10 @@ def test_a_connection_whose_peer_reads_nothing_is_not_kept_for_what_is_unsent(un
 
     asyncio.run(scenario())
     assert calls == [ended]
+
+
+def test_the_place_of_a_slow_handler_is_in_its_own_code_even_while_it_calls_ottla() -> None:
+    app, inside = ("app.py", 7, "handle"), (ottla.sync.__file__, 9, "do")
+    assert innermost([app, inside, inside, inside]) == "app.py:7 in handle"
+    assert innermost([inside]) == f"{ottla.sync.__file__}:9 in do"
+    assert innermost([]) == "unknown"

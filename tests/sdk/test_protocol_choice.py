@@ -60,7 +60,7 @@ class Choosing:
     def describe(
         self, state: str = "", error: type[BrokerError] | None = GroupIdNotFound, message: str | None = None
     ) -> None:
-        """Describe the group; by default as one that is not classic, as brokers do since Kafka 4.0."""
+        """Describe the group. By default it is not classic, with the answer of brokers since Kafka 4.0."""
         group = describe_groups.DescribedGroup(
             error_code=error.code if error else 0,
             error_message=message,

@@ -551,7 +551,7 @@ class Consuming:
         await self._dawdle()
 
     def _check_known(self) -> None:
-        """Before the listener hears of new partitions, it has heard of the end of earlier ones."""
+        """`assigned` comes after the end of earlier partitions was reported."""
         membership = self.machine.membership if self.machine is not None else None
         if membership is not None and (forgotten := self.expected.keys() - set(membership.owned)):
             raise Violation(

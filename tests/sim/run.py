@@ -640,7 +640,7 @@ class Simulation:
         return known is not None and not known.regex and known.topics != tuple(sorted(membership.topics))
 
     def _unsettled(self, member: Consuming) -> str:
-        """How a member's partitions differ from those that the coordinator of KIP-848 has for it, for people."""
+        """How a member's partitions differ from the coordinator's of KIP-848, for people."""
         group = self.cluster.groups.groups.get(self.group.group)
         membership = member.machine.membership if member.machine is not None else None
         if group is None or group.modern is None or membership is None:

@@ -80,7 +80,7 @@ class _Commands(TyperGroup):
 
 
 def _extra_of_produce(error: Exception) -> str:
-    """The word that `ottla produce` does not expect, such as the file to read from; empty if there is none."""
+    """An unexpected argument of `ottla produce`, such as the name of a file; empty if it has none."""
     context = getattr(error, "ctx", None)
     if context is None or context.info_name != "produce":
         return ""

@@ -35,7 +35,7 @@ class CannotWrite(OttlaError):
 
 @contextmanager
 def writing(to: str) -> Iterator[None]:
-    """Have errors say what cannot be written.
+    """Add the name of the output to errors of writing.
 
     Raises:
         BrokenPipeError: the reader has gone, which is no error of most commands.

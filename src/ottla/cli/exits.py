@@ -76,7 +76,7 @@ def fail(error: OttlaError) -> NoReturn:
     line = in_kafkas_terms(" ".join(str(error).split())) or type(error).__name__
     if isinstance(error, CannotWrite):
         drop_output()
-    with suppress(CannotWrite, BrokenPipeError):  # nobody can be told, except by the exit code
+    with suppress(CannotWrite, BrokenPipeError):  # the exit code has to suffice
         tell(f"ottla: {line}", err=True)
     raise typer.Exit(code_of(error))
 

@@ -162,7 +162,7 @@ class Server:
     Attributes:
         name: the name of its kind.
         port, bootstrap: its address; ``bootstrap`` is ``host:port``.
-        secured: what a task needs to connect over TLS; empty without that listener.
+        secured: the attributes of a task that connects over TLS; empty without that listener.
         ready_seconds: how long its last start took.
     """
 

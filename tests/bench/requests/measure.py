@@ -2,11 +2,11 @@
 
 Rules:
 - A relay stands before each node, at the address that the node advertises to the members. It counts their requests by
-  API. All others, such as those of the producer, go to another listener.
+  API. Other requests, such as a producer's, go to another listener.
 - Members of several clients are counted at the same time, in a group each, whose name is their client id.
 - Counting begins a while after each group has reached its assignment, and ends before members leave.
 - A group has the same epoch and the same members before and after. Otherwise a member was fenced or has rejoined, and
-  the figures would be those of a rebalance.
+  the figures would include a rebalance.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What the members of a group share: a topic.
+    """The topic that the members of a group read.
 
     Attributes:
         nodes: lead as many of the partitions each.
@@ -156,7 +156,7 @@ def java(served: Served, group: str, members: int, *, poll: float) -> list[str]:
 def measured(
     served: Served, contestants: Mapping[str, Command], members: int, *, settle: float, seconds: float
 ) -> dict[str, Figures]:
-    """What a member sends in a minute: requests by API, and ``requests`` in all. All groups are counted at once.
+    """The requests of a member in a minute, by API, and ``requests`` in all. All groups are counted at once.
 
     Raises:
         Broken: members did not join, or their group did not stay as it was.

@@ -1,4 +1,4 @@
-"""The table of requests: what the members of a consumer group send in a minute.
+"""The table of the requests that members of a consumer group send in a minute.
 
 One round for each line, because counts hardly depend on the load of the machine.
 """
