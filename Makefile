@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV   := .venv
 # Container images often set it. Then every process that a test starts compiles all modules that it imports.
 unexport PYTHONDONTWRITEBYTECODE
+# Without a buffer, commands would fail at other lines than the user's.
+unexport PYTHONUNBUFFERED
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 

@@ -14,6 +14,7 @@ a file, and both servers are in `servers.py`. `options.py` and `command_config.p
 of every type; `logs.py` formats the log on stderr.
 """
 
+import atexit
 import gc
 import os
 import signal
@@ -37,6 +38,7 @@ _PLAIN = {
 
 def main() -> None:
     """The entry point of the program `ottla`."""
+    atexit.register(_drop_what_stderr_does_not_take)
     try:
         _main()
     except Exception as error:
@@ -44,6 +46,16 @@ def main() -> None:
 
         exits.end_if_full(error)
         raise
+
+
+def _drop_what_stderr_does_not_take() -> None:
+    """Without this, the interpreter would end with exit code 120, because its last flush fails."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    except AttributeError:  # there is no stderr at all
+        pass
 
 
 def _main() -> None:
