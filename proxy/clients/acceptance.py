@@ -76,7 +76,7 @@ class Acceptance:
         self.line.left(client, partial(self._all_handled, client), now)
 
     def _all_handled(self, client: int, now: float) -> None:
-        """Take back the producer lent to a client, and count its connection no more."""
+        """Take back the producer lent to a client, and stop counting its connection."""
         self._admission.left(client)
         self._at_work.left(client)
 

@@ -4,7 +4,7 @@ Rules:
 - A share session remembers partitions at the broker, and later requests do not name them. The broker knows a session by
   its group and member alone, and all clients of the proxy are one user to it. So a connection may only use the session
   that it opened. If another connection opens one for the same member, that replaces it, as at the broker.
-- A connection has a limited number of sessions. The proxy refuses further ones, and never closes one that is in use:
+- A connection has a limited number of sessions. The proxy refuses further ones. It closes no session in use:
   its client would open it again, and the records locked in it would be delivered twice.
 - A denied partition is left out of the session, and the response has its error.
 - A response has no records of a topic that the client may not read: through another proxy, another client may have

@@ -1,7 +1,7 @@
 """What the coordinator of consumer groups (KIP-848) may answer to heartbeats, and members that send odd ones.
 
 Rules:
-- A heartbeat names the epoch that the member was told last. The epoch before it counts only if the heartbeat also names
+- A heartbeat names the last epoch that the member received. The epoch before it counts only if the heartbeat also names
   partitions, and all of them are assigned: the answer with the newer epoch may have been lost.
 - A heartbeat without a list of partitions (``None``) reports nothing. An empty list reports that the member has none.
 - A partition is assigned to a member only after all others have reported that they do not have it.
@@ -43,7 +43,7 @@ class Known:
 
     epoch: int
     before: int = -1
-    """The epoch that it was told before."""
+    """The epoch before the last one."""
     told: frozenset[Part] = frozenset()
     has: frozenset[Part] = frozenset()
 
