@@ -34,6 +34,7 @@ class SimulatedProcess(Client):
 
     def _gone(self) -> None:
         self.alive = False
+        self._held_back.clear()  # a restarted process knows nothing of them
         self.network.abandon(self)
 
     def held(self, call: Callable[[], object]) -> bool:

@@ -69,8 +69,6 @@ from tests.sim.users import Cancelled, Process, Script, Violation, Wait
 BROKERLITE = "brokerlite"
 PATIENCE = 120.0
 """Seconds after the last fault within which everything has to be done."""
-SHORT = 5.0
-"""A shorter delivery_timeout may be too short even without faults."""
 SLACK = 3.0
 """Seconds that brokers may take in addition to a transaction's timeout and the interval of their scan."""
 LOOK = 0.25
@@ -223,13 +221,13 @@ class Teller:
             raise Violation(FAILED, f"{written.name}: {self.failures[0]!r}")
         if isinstance(told, OttlaError) and not isinstance(told, TransactionOutcomeUnknown):
             self._failed(told)
-            calm = self.world.options.delivery_timeout >= SHORT and self.timeout > 10 and not self.fenced
+            calm = self.world.options.delivery_timeout >= self.world.enough and self.timeout > 10 and not self.fenced
             calm = calm and all(each.kind != "swallow" for each in self.world.faults)  # clients notice it late
             if in_peace and calm and error is None and not self.world.lenient:
                 raise Violation(FAILS, f"{written.name}: {told}") from told
         features[f"a transaction is {written.outcome}"] += 1
         self.settled |= in_peace and bool(core.committed) and bool(written.values)
-        self.settled |= in_peace and self.world.options.delivery_timeout < SHORT
+        self.settled |= in_peace and self.world.options.delivery_timeout < self.world.enough
 
     # -- records -----------------------------------------------------------------------------------------------------
 
@@ -330,6 +328,8 @@ class Transfers:
     """Releases of Kafka that the model cluster may be, and brokerlite."""
     lenient = False
     """A transaction may fail even after the faults are over."""
+    enough = 5.0
+    """Seconds: a shorter delivery_timeout may be too short even without faults."""
     SETTLES = True
     """Tellers continue until they have committed a transaction after the last fault."""
 
@@ -549,7 +549,7 @@ class Transfers:
         Then their outcome is unknown, and what was stranded of them may arrive within the next transaction.
         """
         own = Random(f"{self.seed} refuse repeats at {self.clock.now}")
-        if self.release == BROKERLITE or timeout >= SHORT or own.random() < 0.5:
+        if self.release == BROKERLITE or timeout >= self.enough or own.random() < 0.5:
             return False
         self.features["the outcome of a batch stays unknown"] += 1
         until = self.clock.now + timeout + 0.2

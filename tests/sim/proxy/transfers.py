@@ -50,6 +50,8 @@ COPIES = 0.4
 """The fraction of the other worlds in which topic ``c`` gets copies of topic ``a``."""
 UNCOPIED = "a topic and its copy have different committed records"
 MISPLACED = "a copy is not in the partition of its key"
+PATIENT = 60.0
+"""Seconds of delivery_timeout that are enough where one host's producers wait for each other."""
 QUIET = 30.0
 """Seconds within which the proxy has to become idle."""
 
@@ -265,6 +267,8 @@ class ProxiedTransfers(Transfers):
             *(few := few_producers(self.seed)),
         )
         self.proxy.on_one_host = bool(few)
+        if few:
+            self.enough = PATIENT
         self.bugs = Bugs()
         self.features["clients see one partition of a topic"] += self.fans_out
         self.features["a topic gets copies"] += bool(self.copies)
