@@ -20,7 +20,9 @@ from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProduce
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.errors import (
     AuthenticationFailed,
+    BrokerError,
     BrokerUnreachable,
+    ClusterAuthorizationFailed,
     ConfigurationError,
     InconsistentClusterId,
     OttlaError,
@@ -60,6 +62,10 @@ IDS_AT_ONCE = 100
 LOOK = 5.0
 """Seconds without a request after which the proxy asks for the brokers, to see whether upstream still answers."""
 
+NO_IDS = (
+    "upstream does not allow the proxy's own user to get producer ids: it needs IdempotentWrite on the cluster, or Write "
+    "on any topic"
+)
 _MOST_REASONS = 3
 """The most addresses that `Control.why_silent` names."""
 
@@ -67,6 +73,8 @@ ConfigTold = Callable[[Mapping[str, str | None] | None, str, float], None]
 """Called with a topic's configuration, or with ``None`` and the reason if upstream does not tell it, and the time."""
 Identity = tuple[int, int]
 """A producer id and its epoch."""
+IdentityTold = Callable[[Identity | BrokerError, float], None]
+"""Called with a producer id, or with the error if upstream denies the proxy producer ids, and the time."""
 
 
 class _RequestBackoff:
@@ -149,7 +157,9 @@ class Control:
         self._topics = WantedTopics(_MOST_AWAITED)
         self._hints = WantedTopics(_MOST_HINTS)
         self._nodes_requested = True
-        self._identity_for: dict[object, Callable[[Identity, float], None]] = {}
+        self._identity_for: dict[object, IdentityTold] = {}
+        self._identity_denied = False
+        """Upstream denies the proxy producer ids, and the log says so."""
         self._configs: dict[str, ConfigTold] = {}
         """Topics whose configuration is not requested yet."""
         self._waiting: dict[object, Callable[[float], None]] = {}
@@ -171,7 +181,7 @@ class Control:
         """Request the configuration of a topic."""
         self._configs[topic] = told
 
-    def request_identity(self, asker: object, then: Callable[[Identity, float], None]) -> None:
+    def request_identity(self, asker: object, then: IdentityTold) -> None:
         """Have upstream allocate a producer id for ``asker``."""
         self._identity_for.setdefault(asker, then)
 
@@ -334,14 +344,21 @@ class Control:
 
     def _identified(self, answer: InitProducerIdResponse, now: float) -> None:
         self._identity.answered()
-        if answer.error_code:
+        told: Identity | BrokerError = (answer.producer_id, answer.producer_epoch)
+        denied = answer.error_code == ClusterAuthorizationFailed.code
+        if denied:
+            told = ClusterAuthorizationFailed(NO_IDS)
+            if not self._identity_denied:
+                log.error("records without a producer id are refused: %s", NO_IDS)
+            self._identity.pause(now)
+        elif answer.error_code:
             if now >= self._identity.not_before:  # otherwise another answer has said so
                 log.warning("producer id not allocated yet, retrying: %s", broker_error(answer.error_code))
             self._identity.pause(now)
             return
+        self._identity_denied = denied
         if self._identity_for:  # the request may have been withdrawn meanwhile
-            then = self._identity_for.pop(next(iter(self._identity_for)))
-            then((answer.producer_id, answer.producer_epoch), now)
+            self._identity_for.pop(next(iter(self._identity_for)))(told, now)
 
     def _lost(self, error: OttlaError, now: float) -> None:
         assert self._link is not None, "only an open link is lost"

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.codec.wire import NO_UUID
-from ottla.errors import OutOfOrderSequenceNumber
+from ottla.errors import BrokerError, OutOfOrderSequenceNumber
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.routing import Destination
 from ottla.proxy.threads import Threads
@@ -62,7 +62,7 @@ class Delivery:
         self._cluster = cluster
         self._later = Timers()
         self._settlements = Settlements(journal)
-        self.lent = Lent(control, of_clients)
+        self.lent = Lent(control, of_clients, self._denied)
         self.connections = ProducerConnections(links, cluster, threads, self.lent, self._later, self._stranded)
         self._steering = Steering(
             cluster, control, self.connections, self._settlements, self._later, config.delivery_timeout
@@ -167,6 +167,9 @@ class Delivery:
         for producer in self.lent.of_the_gone:
             if not producer.unawaited:
                 self._give_back_unsent(producer, CLIENT_GONE, now)
+
+    def _denied(self, producer: UpstreamProducer, error: BrokerError, now: float) -> None:
+        self._give_back_unsent(producer, PartResult(error.code, message=error.detail), now)
 
     def _give_back_unsent(self, producer: UpstreamProducer, result: PartResult, now: float) -> None:
         for stream in list(producer.streams.values()):

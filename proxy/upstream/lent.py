@@ -4,12 +4,14 @@ Rules:
 - A client without a producer id gets a producer for itself alone. The producer can serve another client of the same
   user only after its client has disconnected and all its batches are settled.
 - An idle producer without an id is dropped, so that ids are allocated only while a client waits for one.
+- If upstream denies the proxy producer ids, the clients that wait hear it. Records with ``acks=0`` wait on: their client
+  would not hear it.
 """
 
 from collections.abc import Callable, Container, Sequence
 from functools import partial
 
-from ottla.errors import NotEnoughReplicas
+from ottla.errors import BrokerError, NotEnoughReplicas
 from ottla.proxy.upstream.batches import PartResult
 from ottla.proxy.upstream.control import Control, Identity
 from ottla.proxy.upstream.principals import Principal
@@ -26,10 +28,16 @@ class Lent:
 
     Args:
         of_clients: the producer ids of clients: upstream allocates an id twice if it has lost its data.
+        denied: called with a producer that gets no id, and the reason.
     """
 
-    def __init__(self, control: Control, of_clients: Container[int]) -> None:
-        self._control, self._of_clients = control, of_clients
+    def __init__(
+        self,
+        control: Control,
+        of_clients: Container[int],
+        denied: Callable[[UpstreamProducer, BrokerError, float], None],
+    ) -> None:
+        self._control, self._of_clients, self._denied = control, of_clients, denied
         self._of: dict[int, UpstreamProducer] = {}
         """Client -> the producer lent to it."""
         self._free: list[UpstreamProducer] = []
@@ -88,9 +96,16 @@ class Lent:
         """The producers with this producer id."""
         return [each for each in (*self._of.values(), *self._free) if each.producer_id == producer_id]
 
-    def _identify(self, producer: UpstreamProducer, identified: Identified, identity: Identity, now: float) -> None:
-        if identity[0] in self._of_clients:  # upstream would mix up the sequences of two producers with one id
+    def _identify(
+        self, producer: UpstreamProducer, identified: Identified, told: Identity | BrokerError, now: float
+    ) -> None:
+        if isinstance(told, BrokerError):
+            if producer.unawaited:
+                self.has_id(producer, identified)
+            else:
+                self._denied(producer, told, now)
+        elif told[0] in self._of_clients:  # upstream would mix up the sequences of two producers with one id
             self.has_id(producer, identified)
-            return
-        producer.identify(*identity)
-        identified(producer)
+        else:
+            producer.identify(*told)
+            identified(producer)

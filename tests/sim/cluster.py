@@ -69,6 +69,7 @@ from ottla.codec.apis.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.codec.apis.write_txn_markers import WriteTxnMarkersRequest
 from ottla.codec.wire import NO_UUID, Buffer
 from ottla.errors import (
+    ClusterAuthorizationFailed,
     CoordinatorNotAvailable,
     LeaderNotAvailable,
     NotLeaderOrFollower,
@@ -190,6 +191,8 @@ class ModelCluster:
         """The nodes with another host and port than usual."""
         self.cluster_id: str | None = "model"
         """``None``: brokers do not name their cluster."""
+        self.ids_denied_until = 0.0
+        """Until then nobody may get a producer id."""
         self.ghost = ""
         """A deleted topic that nodes still list, and do not know when a client asks for it alone."""
         self.creatable: dict[str, int] = {}
@@ -262,6 +265,9 @@ class ModelCluster:
             case DescribeConfigsRequest():
                 found = tuple(self._configs_of(node, each) for each in message.resources)
                 reply(DescribeConfigsResponse(results=found))
+            case InitProducerIdRequest(transactional_id=None) if self.clock.now < self.ids_denied_until:
+                code = ClusterAuthorizationFailed.code
+                reply(InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
             case InitProducerIdRequest(transactional_id=None):
                 reply(InitProducerIdResponse(error_code=0, producer_id=self.new_producer_id(), producer_epoch=0))
             case (

@@ -70,6 +70,7 @@ from ottla.proxy.threads import Threads
 from ottla.proxy.topic_rule import TopicRule, parse_rule
 from ottla.proxy.upstream import control, delivery, stream_sender
 from ottla.proxy.upstream.batches import Part
+from ottla.proxy.upstream.lent import Lent
 from ottla.proxy.upstream.link import CLIENT_ID
 from ottla.proxy.upstream.producer import UpstreamProducer
 from ottla.proxy.upstream.streams import Stream
@@ -126,6 +127,8 @@ CROWDS, REMEMBERED = 0.2, 20
 """The fraction of worlds in which other clients get many producer ids, and the number that the proxy remembers then."""
 FEW_REPLICAS, TROUBLED = 0.3, 0.5
 """The fraction of worlds in which partitions refuse all records for a while, and those with a topic in trouble."""
+DENIED = 0.2
+"""The fraction of worlds in which upstream allocates no producer ids for a while."""
 ROUNDS = 10
 """How many records a client sends to a topic in trouble."""
 REFUSED = 0.3
@@ -280,6 +283,9 @@ class Simulation:
         own = Random(f"{seed} few replicas")
         if own.random() < FEW_REPLICAS:
             self.faults += [Fault(own.uniform(0.0, self.seconds), "too few replicas", own.choice((0.5, 2.0, 5.0)))]
+        own = Random(f"{seed} denied")
+        if own.random() < DENIED:
+            self.faults += [Fault(own.uniform(0.0, self.seconds), "deny producer ids", own.choice((0.5, 2.0)))]
         self._strangers = 0
         self._kills = 6
         """How many more kills there are while the proxy sends a part that is not the first of its batch."""
@@ -705,6 +711,8 @@ class Simulation:
                 for place in self.chance.sample(places, self.chance.choice((1, len(places)))) if places else ():
                     self.cluster.data.refusals[place] = (NotEnoughReplicas.code, False, until)
                     self.cluster.data.stubborn[place] = until
+            case "deny producer ids":
+                self.cluster.ids_denied_until = self.clock.now + fault.seconds
             case "freeze":
                 if self.proxy.alive:
                     self.proxy.freeze(fault.seconds / 2)
@@ -789,6 +797,8 @@ def counted(features: Counter[str]) -> list[tuple[Any, str, Change]]:
 
     return [
         (ProducersAtWork, "check", refused),
+        (Lent, "_identify", when("upstream answers a request for a producer id", lambda _: True)),
+        (delivery.Delivery, "_denied", when("upstream denies the proxy producer ids", lambda _: True)),
         (Stream, "start_over", when("what follows a refused batch is renumbered", lambda _: True)),
         (Stream, "_give_up", when("nobody can know what became of a batch", bool)),
         (Stream, "withdraw", when("records are withdrawn", bool)),
