@@ -63,8 +63,8 @@ LOOK = 5.0
 """Seconds without a request after which the proxy asks for the brokers, to see whether upstream still answers."""
 
 NO_IDS = (
-    "upstream does not allow the proxy's own user to get producer ids: it needs IdempotentWrite on the cluster, or Write "
-    "on any topic"
+    "upstream does not allow the proxy's own user to get producer ids: it needs IdempotentWrite on the cluster, or "
+    "Write on any topic"
 )
 _MOST_REASONS = 3
 """The most addresses that `Control.why_silent` names."""

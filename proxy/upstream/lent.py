@@ -4,8 +4,8 @@ Rules:
 - A client without a producer id gets a producer for itself alone. The producer can serve another client of the same
   user only after its client has disconnected and all its batches are settled.
 - An idle producer without an id is dropped, so that ids are allocated only while a client waits for one.
-- If upstream denies the proxy producer ids, the clients that wait hear it. Records with ``acks=0`` wait on: their client
-  would not hear it.
+- If upstream denies the proxy producer ids, waiting clients get the error. Records with ``acks=0`` wait on: their
+  client would get no error.
 """
 
 from collections.abc import Callable, Container, Sequence
