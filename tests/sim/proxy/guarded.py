@@ -44,6 +44,7 @@ from ottla.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
     OttlaError,
+    OutOfOrderSequenceNumber,
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
@@ -461,6 +462,8 @@ class Writer(User):
         options = ProducerOptions(linger=chance.choice((0.0, 0.01)), partitioner="murmur2")
         machine = process.do(lambda: ProducerCore(process.core, options, chance))
         number, last = 0, 0
+        denied: set[str] = set()
+        """Topics of denied records; an earlier attempt of the last one may have been stored without an answer."""
         while last < len(TOPICS):
             over = world.clock.now > world.seconds
             topic = [*TOPICS][last] if over else chance.choice((*TOPICS, *TOPICS, *TOPICS, SECRET))
@@ -471,7 +474,11 @@ class Writer(User):
             try:
                 yield from process.perform(machine.send(record), f"the receipt of {sent.value!r}", within=LIMIT)
             except OttlaError as error:
-                self.heard(error, sent.at)
+                if isinstance(error, OutOfOrderSequenceNumber) and topic in denied:
+                    world.features["a client cannot know whether a denied record is stored"] += 1
+                else:
+                    self.heard(error, sent.at)
+                    denied.add(topic)
                 yield chance.uniform(0.0, 0.1)
                 if machine.fatal is not None:  # as an application does
                     with suppress(OttlaError):
@@ -479,6 +486,7 @@ class Writer(User):
                     machine = process.do(lambda: ProducerCore(process.core, options, chance))
                 continue
             sent.acknowledged = True
+            denied.discard(topic)
             last += over
             yield chance.choice((0.0, 0.0, 0.01, 0.1))
 
