@@ -71,7 +71,8 @@ class _Commands(TyperGroup):
             error.message = _plainly(error)
             raise
         except Exception as error:
-            # Typer does not export the error for an unknown option; only that one has this attribute.
+            # Typer does not export the errors for an unknown option and an extra argument, so their attributes have no
+            # type here; only the first has `option_name`.
             if advice := _OF_KAFKAS_TOOLS.get(getattr(error, "option_name", "")):
                 error.message, error.possibilities = f"{error.message}: {advice}", None  # type: ignore[attr-defined]
             elif word := _extra_of_produce(error):

@@ -3,7 +3,8 @@
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -101,13 +102,13 @@ async def consume(
             end = reached if until_end else None
         if group is not None:
             async with client.consumer(topic, group=group, start=where, isolation=level) as consumer:
-                await _print_while_read(consumer, form, count, end, _Share(client, consumer, group))
+                await _print(consumer, form, count, end, _Share(client, consumer, group))
         elif not first:  # the consumer itself waits for a topic that is just being created, and for new partitions
             async with client.consumer(topic, start=where, isolation=level) as consumer:
-                await _print_while_read(consumer, form, count, end)
+                await _print(consumer, form, count, end)
         elif end is None or any(first[place] < end[place] for place in end):
             async with client.consumer(assign=first, isolation=level) as consumer:
-                await _print_while_read(consumer, form, count, end)
+                await _print(consumer, form, count, end)
     if held_back and until_end:
         wait = "record waits" if held_back == 1 else "records wait"
         await stdio.say(f"{held_back} {wait} behind an open transaction", err=True)
@@ -159,21 +160,17 @@ def _check_offset(offset: int, place: Place, begin: int, end: int, *, alone: boo
     raise exits.BadInput(f"there is no offset {offset}: partition {place[1]} of {place[0]} {held}{advice}")
 
 
-async def _print_while_read(
-    consumer: "Consumer",
-    form: "Callable[[Batch, Record], bytes]",
-    count: int | None,
-    end: Mapping[Place, int] | None,
-    share: "_Share | None" = None,
-) -> None:
-    """As `_print`, but also until the reader of stdout has gone."""
+@asynccontextmanager
+async def _while_read() -> AsyncIterator[None]:
+    """End the block once the reader of stdout has gone."""
     try:
         async with stdio.while_read():
-            await _print(consumer, form, count, end, share)
+            yield
     except BrokenPipeError:
         exits.drop_output()
 
 
+@_while_read()
 async def _print(
     consumer: "Consumer",
     form: "Callable[[Batch, Record], bytes]",
@@ -181,7 +178,8 @@ async def _print(
     end: Mapping[Place, int] | None,
     share: "_Share | None" = None,
 ) -> None:
-    """Print records until ``count`` of them, or until ``end`` is reached in every partition that is read.
+    """Print records until ``count`` of them, until ``end`` is reached in every partition that is read, or until nobody
+    reads stdout any more.
 
     Args:
         share: the member's share of its group, if there is one; printed records are then committed.
