@@ -476,7 +476,7 @@ def _start_zookeeper(home: Path, port: int, release: Release) -> subprocess.Pope
     settings = home / "zookeeper.properties"
     settings.write_text(
         f"dataDir={home}/zookeeper\nclientPort={port}\nclientPortAddress={HOST}\n"
-        "admin.enableServer=false\nmaxClientCnxns=0\ntickTime=500\n"  # a session is at most 20 ticks
+        f"admin.enableServer=false\nmaxClientCnxns=0\nmaxSessionTimeout={ZOOKEEPER_SESSION_SECONDS * 1000}\n"
     )
     main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
     return _spawn(java(main, settings, log="info", release=release), home / "zookeeper.log")
