@@ -18,7 +18,6 @@ from ottla.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidTxnState,
-    NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     ProducerFenced,
     TransactionalIdAuthorizationFailed,
@@ -28,7 +27,7 @@ from ottla.proxy.clients.batches import ClientBatch, Offer, Origin
 from ottla.proxy.clients.opening import producer_in
 from ottla.proxy.clients.producers import ClientProducers, KnownProducer
 from ottla.proxy.clients.refused_memory import RefusedMemory
-from ottla.proxy.clients.routed_topics import RoutedTopics
+from ottla.proxy.clients.routed_topics import RoutedTopics, rule_has_changed
 from ottla.proxy.clients.unknown_epochs import UnknownEpochs
 from ottla.proxy.clients.windows import ClientResult, Window
 from ottla.proxy.config import ProxyConfig
@@ -196,7 +195,7 @@ class Admission:
         """
         topic = offer.topic
         if not self._topics.rewrites(topic):  # since the records arrived: sent again, they pass unchanged
-            raise NotLeaderOrFollower(f"the proxy's rule for {topic} has just changed: send the records again")
+            raise rule_has_changed(topic)
         routes = self._topics.routes(topic)
         self._topics.check_partition(topic, routes, offer.partition)
         return routes

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import count, takewhile
 from operator import attrgetter
 
-from ottla.errors import BrokerError, UnknownTopicOrPartition
+from ottla.errors import BrokerError
 from ottla.proxy.clients.batches import Offer
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.routed_topics import RoutedTopics
@@ -164,11 +164,10 @@ class RecordSetQueue:
                 self._unpark(client, now)
                 over(now)
 
-        def give_up(topic: str, message: str, now: float) -> None:
+        def give_up(topic: str, error: BrokerError, now: float) -> None:
             self._buffered.count(client, -size)
             if topic != name:
-                message = f"the proxy cannot copy these records to {topic}: {message}"
-            error = UnknownTopicOrPartition(message)
+                error = type(error)(f"the proxy cannot copy these records to {topic}: {error.detail}")
             offer.refuse(error, now)  # first, so that a bug in the rest keeps no client waiting
             self._step_out(name, parked)
             self._unpark(client, now)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ottla.codec.apis.produce import TopicProduceData
 from ottla.codec.records import RecordBatch
-from ottla.errors import BrokerError, InvalidRecord, UnknownServerError, UnknownTopicOrPartition
+from ottla.errors import BrokerError, InvalidRecord, UnknownServerError
 from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.key_scan import FoundKeys, memory_to_scan, scan_batch
@@ -115,7 +115,7 @@ class Rejecter:
         self._topics.when_described(
             topic.name,
             lambda now: described.succeed((None, now)),
-            lambda why, now: described.succeed((UnknownTopicOrPartition(why), now)),
+            lambda error, now: described.succeed((error, now)),
             now,
             asker=origin.client,
         )

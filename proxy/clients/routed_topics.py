@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.wire import NO_UUID
-from ottla.errors import PolicyViolation, UnknownTopicOrPartition
+from ottla.errors import BrokerError, NotLeaderOrFollower, PolicyViolation, UnknownTopicOrPartition
 from ottla.proxy.contained import contained
 from ottla.proxy.routing import Routes, TopicRules, routes_of
 from ottla.proxy.topic_rule import Mode, TopicRule
@@ -34,14 +34,20 @@ MOST_WAITED_FOR = 1000
 client within its equal share may have a few more."""
 
 
+def rule_has_changed(topic: str) -> NotLeaderOrFollower:
+    """The error for records whose topic has another rule than when they arrived: clients send them again at once, also
+    if they would give up an unknown topic soon."""
+    return NotLeaderOrFollower(f"the proxy's rule for {topic} has just changed: send the records again")
+
+
 @dataclass(slots=True)
 class _Waiting:
     """A call that waits for a topic's metadata."""
 
     deadline: float
     go_on: Callable[[float], None]
-    give_up: Callable[[str, float], None]
-    """Called with a message if the metadata does not arrive within `METADATA_WAIT`."""
+    give_up: Callable[[BrokerError, float], None]
+    """Called with the reason if the metadata does not arrive within `METADATA_WAIT`."""
 
 
 class RoutedTopics:
@@ -96,7 +102,7 @@ class RoutedTopics:
         self,
         topic: str,
         go_on: Callable[[float], None],
-        give_up: Callable[[str, float], None],
+        give_up: Callable[[BrokerError, float], None],
         now: float,
         *,
         asker: Hashable,
@@ -111,7 +117,7 @@ class RoutedTopics:
             return
         if topic not in self._waiting:
             if not self._has_room(asker):
-                give_up(f"{MOST_WAITED_FOR} other topics are waiting for metadata", now)
+                give_up(UnknownTopicOrPartition(f"{MOST_WAITED_FOR} other topics are waiting for metadata"), now)
                 return
             self._waited_for[asker] += 1
             self._askers[topic] = asker
@@ -156,7 +162,7 @@ class RoutedTopics:
     def _found_unknown(self, topic: str, now: float) -> None:
         """Give up the calls for a topic that upstream does not know, unless it may have just been created."""
         if now >= self._unknown.setdefault(topic, now) + UNKNOWN_WAIT:
-            self._give_up(topic, f"upstream has no topic {topic}", now)
+            self._give_up(topic, UnknownTopicOrPartition(f"upstream has no topic {topic}"), now)
 
     def _go_on(self, now: float) -> None:
         """Make the calls whose topics are described."""
@@ -168,9 +174,10 @@ class RoutedTopics:
     def expire(self, now: float) -> None:
         """Give up calls that have waited too long for their topic's metadata."""
         for topic, waiting in list(self._waiting.items()):
+            late = UnknownTopicOrPartition(f"upstream has not described {topic} within {METADATA_WAIT:g} s")
             while waiting and waiting[0].deadline <= now:
                 with contained("a topic is not described"):
-                    waiting.popleft().give_up(f"upstream has not described {topic} within {METADATA_WAIT:g} s", now)
+                    waiting.popleft().give_up(late, now)
             if not waiting and topic in self._waiting:
                 self._end_wait(topic)
         for topic, asker in self._askers.items():
@@ -200,9 +207,9 @@ class RoutedTopics:
         self.tell_of_unused(before)
         gone = [each for each in self._waiting if before.of(each) != self._rules.of(each)]
         for topic in [each for each in gone if not self._rules.rewrites(each)]:
-            self._give_up(topic, f"the proxy's rule for {topic} has just changed", now)
+            self._give_up(topic, rule_has_changed(topic), now)
 
-    def _give_up(self, topic: str, why: str, now: float) -> None:
+    def _give_up(self, topic: str, why: BrokerError, now: float) -> None:
         """Give up the calls that wait for a topic."""
         for call in self._end_wait(topic):
             with contained("a topic is not described"):

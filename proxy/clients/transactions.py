@@ -30,6 +30,7 @@ from ottla.codec.apis.add_partitions_to_txn import (
 )
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.errors import (
+    BrokerError,
     ConcurrentTransactions,
     OperationNotAttempted,
     TransactionAbortable,
@@ -178,7 +179,7 @@ class ClientTransactions:
         def arrived(now: float) -> None:
             over.succeed((True, now))
 
-        def gave_up(message: str, now: float) -> None:
+        def gave_up(error: BrokerError, now: float) -> None:
             over.succeed((False, now))
 
         self._topics.when_described(topic, arrived, gave_up, now, asker=asker)

@@ -6,7 +6,7 @@ start many wait, and upstream may be far away.
 """
 
 import logging
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import count
 
 from ottla.addresses import format_address
@@ -160,8 +160,10 @@ class Control:
         self._identity_for: dict[object, IdentityTold] = {}
         self._identity_denied = False
         """Upstream denies the proxy producer ids, and the log says so."""
-        self._configs: dict[str, ConfigTold] = {}
-        """Topics whose configuration is not requested yet."""
+        self._config_for: dict[str, ConfigTold] = {}
+        """Topic -> the last call that waits for its configuration. Earlier ones, of a replaced topic, are dropped."""
+        self._configs: dict[str, None] = {}
+        """Topics of which the last call is not requested yet."""
         self._waiting: dict[object, Callable[[float], None]] = {}
         """Calls that wait until upstream answers, by the waiting object."""
 
@@ -179,7 +181,7 @@ class Control:
 
     def request_config(self, topic: str, told: ConfigTold) -> None:
         """Request the configuration of a topic."""
-        self._configs[topic] = told
+        self._config_for[topic], self._configs[topic] = told, None
 
     def request_identity(self, asker: object, then: IdentityTold) -> None:
         """Have upstream allocate a producer id for ``asker``."""
@@ -286,21 +288,28 @@ class Control:
         )
 
     def _ask_configs(self, link: UpstreamLink, now: float, deadline: float) -> None:
-        asked, self._configs = self._configs, {}
-        try:
-            version = link.version(DescribeConfigsRequest, _CONFIGS_VERSION)
-        except RemoteProtocolError:
-            for told in asked.values():
-                told(None, "upstream does not serve DescribeConfigs", now)
-            return
+        asked = {topic: self._config_for[topic] for topic in self._configs}
+        self._configs = {}
+
+        def last() -> Iterator[tuple[str, ConfigTold]]:
+            return ((topic, told) for topic, told in asked.items() if self._config_for.get(topic) is told)
 
         def answered(answer: DescribeConfigsResponse, now: float) -> None:
             results = {each.resource_name: each for each in answer.results}
-            for topic, told in asked.items():
+            for topic, told in last():
+                del self._config_for[topic]
                 if (found := results.get(topic)) is None or found.error_code:
                     told(None, "no answer" if found is None else broker_error(found.error_code).name, now)
                 else:
                     told({each.name: each.value for each in found.configs}, "", now)
+
+        try:
+            version = link.version(DescribeConfigsRequest, _CONFIGS_VERSION)
+        except RemoteProtocolError:
+            for topic, told in last():
+                del self._config_for[topic]
+                told(None, "upstream does not serve DescribeConfigs", now)
+            return
 
         link.ask(
             DescribeConfigsRequest(
@@ -313,7 +322,7 @@ class Control:
             version,
             deadline=deadline,
             answered=answered,
-            failed=lambda error, now: self._configs.update(asked | self._configs),
+            failed=lambda error, now: self._configs.update((topic, None) for topic, _ in last()),
         )
 
     def _ask_identity(self, link: UpstreamLink, deadline: float) -> None:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ottla.codec.apis.describe_configs import DescribeConfigsResponse
+from ottla.codec.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.codec.compression import Compression
 from ottla.codec.records import BatchBuilder
 from ottla.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, TopicAuthorizationFailed
@@ -89,6 +89,23 @@ def test_a_change_of_the_configuration_is_seen_in_time() -> None:
     world.settle(REFRESH)
     world.produce(1, {("flights", 2): batch([SOME[0]])})
     assert world.produce(1, {("flights", 2): batch(SOME)}).code == InvalidRecord.code
+
+
+def test_the_last_question_about_a_configuration_outlasts_a_lost_connection() -> None:
+    world = world_of()
+    world.settle()
+    told: list[str] = []
+    control = world.core.control
+    world.upstream.bend = lambda request, answer: None if isinstance(answer, DescribeConfigsResponse) else answer
+    for topic_id in ("former", "recreated"):
+        control.request_config("flights", lambda values, why, now, topic_id=topic_id: told.append(topic_id))
+        world.settle(0.1)
+    assert len(world.upstream.asked(DescribeConfigsRequest)) == 2
+    assert control._link is not None
+    world.lose(control._link.number)
+    world.upstream.bend = lambda request, answer: answer
+    world.settle(5)
+    assert told == ["recreated"]
 
 
 @pytest.mark.parametrize("served", [False, True])

@@ -9,6 +9,7 @@ from ottla.errors import ConnectionLost, StaleMemberEpoch
 from ottla.sdk.consume.assignment import resuming
 from ottla.sdk.consume.assignment.committing import Committing
 from ottla.sdk.consume.assignment.notices import Notices
+from ottla.sdk.consume.commit_calls import CommitCalls
 from ottla.sdk.consume.reading.fetcher import Fetcher
 from ottla.sdk.flow import sleep
 from ottla.sdk.group import consumer_group_member, offset_commits, protocol_choice
@@ -48,6 +49,10 @@ def _reported_while_it_is_read(ask: Any) -> Any:
 
 def _whatever_was_due(_: Any) -> Any:
     return lambda commits: commits
+
+
+def _as_long_as_a_call_may_take(settled: Any) -> Any:
+    return lambda self, places=None, timeout=0.0: settled(self, places)
 
 
 def _all_is_kept(_: Any) -> Any:
@@ -249,6 +254,7 @@ _mutation(
 )
 _mutation("offsets of a deleted topic are committed for its successor", (Committing, "log_changed", _nothing))
 _mutation("a commit that waits is sent as it was made", (offset_commits, "lasting", _whatever_was_due))
+_mutation("a revocation waits too long for its commits", (CommitCalls, "settled", _as_long_as_a_call_may_take))
 _mutation("a member that may choose converts a classic group", (ChoosingMember, "_is_free", _also_one_with_members))
 _mutation("a member that has chosen joins again without asking", (ChoosingMember, "_may_join", _without_asking))
 _transform_mutation(

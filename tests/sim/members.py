@@ -182,6 +182,8 @@ class Consuming:
     leaving: bool = False
     waiting: bool = False
     """A call waits for a batch."""
+    lingered: float = 0.0
+    """Seconds that the listener took within the last call for a batch."""
     left: Outcome[None] = field(default_factory=Outcome)
     """Settled when the block has ended."""
     machine: ConsumerCore | None = None
@@ -262,12 +264,15 @@ class Consuming:
         error: BaseException | None = None
         while error is None and not (self.leaving if self.apart else self.stop.done):
             cancel = self._patience()
+            held, frozen = self._held(machine), process.thawed
+            self.lingered = 0.0
             try:
                 self.waiting = True
                 taken = self._taken_ahead(machine)
                 if taken is None:
                     taken = yield from process.perform(machine.next_batch(self.name), "the next batch", cancel=cancel)
                 self.waiting = False
+                self._check_polls(held, frozen)
                 if self.ahead and self.own.random() < 0.02:  # as Ctrl-C in a thread
                     self._feature("a batch does not reach its caller")
                     process.do(partial(machine.put_back, taken[0]))
@@ -276,6 +281,8 @@ class Consuming:
                 yield from self._handle(machine, *taken)
             except Cancelled as cancelled:
                 process.history.add("·", self.name, "is cancelled")
+                if self.waiting:
+                    self._check_polls(held, frozen)
                 if self.whims.random() < 0.05 and self.away < 2 and self.manner.max_poll_interval <= 5.0:
                     yield from self._stay_away(machine)
                     if self.departed is not None and not self.stop.done:
@@ -309,6 +316,19 @@ class Consuming:
             yield from self._end_with_client(machine)
         else:
             yield from self._leave(machine, error)
+
+    def _held(self, machine: ConsumerCore) -> list[Assignment]:
+        """The assignments that the member has now."""
+        if machine.membership is None or machine.commits is None:
+            return []
+        found = map(machine.commits.assignment, machine.membership.owned)
+        return [each for each in found if each is not None and not each.over]
+
+    def _check_polls(self, held: list[Assignment], frozen: float) -> None:
+        """No member leaves by `max_poll_interval` while its user waits, unless its own listener takes that long."""
+        patient = self.process.thawed == frozen and self.lingered < self.manner.max_poll_interval / 2
+        if patient and any("max_poll_interval" in each.over for each in held):
+            raise Violation("a member leaves its group while its user waits for a batch", self.name)
 
     def _taken_ahead(self, machine: ConsumerCore) -> Taken | None:
         taken: Taken | None = None
@@ -538,7 +558,7 @@ class Consuming:
         self._call_in("revoked", places)
         if not self.leaving and self.whims.random() < self.manner.lingers:
             self._feature("a listener gives up partitions after more than a session")
-            await pause(1.3 * self.manner.session)
+            await self._linger(1.3 * self.manner.session)
         await self._dawdle()
         if self.leaving and self.whims.random() < 0.2:
             self._feature("revoked raises where a block is left")
@@ -594,7 +614,11 @@ class Consuming:
         if self.chance.random() < 0.3:
             if self.chance.random() < self.manner.impatient:
                 self.enough.succeed(None)
-            await pause(self.chance.uniform(0.0, 0.5))
+            await self._linger(self.chance.uniform(0.0, 0.5))
+
+    async def _linger(self, seconds: float) -> None:
+        self.lingered += seconds
+        await pause(seconds)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
-import ottla.spark
 from tests.bench.brokers.server import Brokerlite
-from tests.bench.spark.run import OURS, THEIRS, Cost, cpu_below, line, serving
+from tests.bench.spark.run import OURS, THEIRS, Cost, cpu_below, line, serving, session
 from tests.interop.peers import create_topic
 
 if TYPE_CHECKING:
@@ -101,8 +100,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--bytes", type=int, default=100 * 10**6, help="of the values of a topic")
     given = parser.parse_args(arguments)
     chosen = [case for case in CASES if not given.wanted or any(word in case.name for word in given.wanted)]
-    with serving(Brokerlite()) as bootstrap:
-        spark = ottla.spark.session(app_name="ottla's benchmark", **{"spark.driver.memory": "2g"})
+    # The session has the connector's jars, although nothing needs them here: in one process, a JVM with an earlier
+    # session finds no data source in the jars of a later one.
+    with serving(Brokerlite()) as bootstrap, session() as spark:
         load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
         print(
             f"Spark {spark.version}, {os.cpu_count()} cores, load {load}; millions of rows a second, and × from_json's"
@@ -120,5 +120,4 @@ def main(arguments: list[str]) -> int:
                     if each:  # the first round is not measured
                         taken[way].append(needed)
             print(line(case.name, count, taken), flush=True)
-        spark.stop()
     return 0

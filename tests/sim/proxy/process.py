@@ -363,9 +363,7 @@ class ProxyProcess(SimulatedProcess):
         return proxy.Requested(connection.number, link.node, self._tickets, frame, f"{self._host(link)}:1", info=info)
 
     def _host(self, link: Link) -> str:
-        if not self.on_one_host:
-            return link.client.name
-        return "strangers" if isinstance(link.client, Stranger) else "clients"
+        return "clients" if self.on_one_host and not isinstance(link.client, Stranger) else link.client.name
 
     def _hosts(self) -> dict[int, str]:
         """Client -> its host."""

@@ -271,8 +271,9 @@ class Simulation:
         if self.crowded:
             self.faults += [Fault(own.uniform(0.0, self.seconds), "strangers", 0.0) for _ in range(3)]
             self.proxy.on_one_host = own.random() < 0.5
-        self.few_producers = few_producers(seed)
-        if self.few_producers and not self.crowded:
+        # Strangers push out a producer that has not written, and its first batch may be refused as one too many.
+        self.few_producers = [] if self.crowded else few_producers(seed)
+        if self.few_producers:
             self.proxy.on_one_host = Random(f"{seed} one host").random() < 0.7
         own = Random(f"{seed} parts")
         self.in_parts = own.random() < IN_PARTS and self.proxy.stored is not None and not self.certain
