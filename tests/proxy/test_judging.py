@@ -1,6 +1,7 @@
 """Batches with records that upstream would refuse are refused as a whole, before the first part goes."""
 
 import os
+from functools import partial
 
 import pytest
 
@@ -91,14 +92,18 @@ def test_a_change_of_the_configuration_is_seen_in_time() -> None:
     assert world.produce(1, {("flights", 2): batch(SOME)}).code == InvalidRecord.code
 
 
+def _note(told: list[str], topic: str, *result: object) -> None:
+    told.append(topic)
+
+
 def test_the_last_question_about_a_configuration_outlasts_a_lost_connection() -> None:
     world = world_of()
     world.settle()
     told: list[str] = []
     control = world.core.control
     world.upstream.bend = lambda request, answer: None if isinstance(answer, DescribeConfigsResponse) else answer
-    for topic_id in ("former", "recreated"):
-        control.request_config("flights", lambda values, why, now, topic_id=topic_id: told.append(topic_id))
+    for topic in ("former", "recreated"):
+        control.request_config("flights", partial(_note, told, topic))
         world.settle(0.1)
     assert len(world.upstream.asked(DescribeConfigsRequest)) == 2
     assert control._link is not None
