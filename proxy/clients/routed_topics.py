@@ -35,8 +35,10 @@ client within its equal share may have a few more."""
 
 
 def rule_has_changed(topic: str) -> NotLeaderOrFollower:
-    """The error for records whose topic has another rule than when they arrived: clients send them again at once, also
-    if they would give up an unknown topic soon."""
+    """The error for records whose topic has another rule than when they arrived.
+
+    Clients send them again at once. Some would give up an unknown topic early.
+    """
     return NotLeaderOrFollower(f"the proxy's rule for {topic} has just changed: send the records again")
 
 
@@ -47,7 +49,7 @@ class _Waiting:
     deadline: float
     go_on: Callable[[float], None]
     give_up: Callable[[BrokerError, float], None]
-    """Called with the reason if the metadata does not arrive within `METADATA_WAIT`."""
+    """Called with the reason: no metadata within `METADATA_WAIT`, no such topic, or another rule for it."""
 
 
 class RoutedTopics:
@@ -108,6 +110,8 @@ class RoutedTopics:
         asker: Hashable,
     ) -> None:
         """Call ``go_on`` once the topic has metadata, after earlier calls for it; ``give_up`` if it does not come.
+
+        ``give_up`` gets `NotLeaderOrFollower` if the rule of the topic changes, else `UnknownTopicOrPartition`.
 
         Args:
             asker: who waits: a client's number, or another name that only its client has.
@@ -174,10 +178,10 @@ class RoutedTopics:
     def expire(self, now: float) -> None:
         """Give up calls that have waited too long for their topic's metadata."""
         for topic, waiting in list(self._waiting.items()):
-            late = UnknownTopicOrPartition(f"upstream has not described {topic} within {METADATA_WAIT:g} s")
             while waiting and waiting[0].deadline <= now:
+                why = f"upstream has not described {topic} within {METADATA_WAIT:g} s"
                 with contained("a topic is not described"):
-                    waiting.popleft().give_up(late, now)
+                    waiting.popleft().give_up(UnknownTopicOrPartition(why), now)
             if not waiting and topic in self._waiting:
                 self._end_wait(topic)
         for topic, asker in self._askers.items():

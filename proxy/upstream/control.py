@@ -29,7 +29,7 @@ from ottla.errors import (
     RemoteProtocolError,
     broker_error,
 )
-from ottla.proxy.contained import as_ottla_error
+from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import Address
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks
@@ -62,12 +62,14 @@ IDS_AT_ONCE = 100
 LOOK = 5.0
 """Seconds without a request after which the proxy asks for the brokers, to see whether upstream still answers."""
 
-NO_IDS = (
-    "upstream does not allow the proxy's own user to get producer ids: it needs IdempotentWrite on the cluster, or "
-    "Write on any topic"
-)
 _MOST_REASONS = 3
 """The most addresses that `Control.why_silent` names."""
+_DENIAL_LASTS = 1.0
+"""Seconds for which upstream has to deny producer ids: brokers learn at different times of a right."""
+_DENIED = (
+    "upstream does not allow the proxy's own user to get producer ids: it needs IdempotentWrite on the cluster (from "
+    "Kafka 3.0 on, Write on any topic is enough)"
+)
 
 ConfigTold = Callable[[Mapping[str, str | None] | None, str, float], None]
 """Called with a topic's configuration, or with ``None`` and the reason if upstream does not tell it, and the time."""
@@ -158,12 +160,14 @@ class Control:
         self._hints = WantedTopics(_MOST_HINTS)
         self._nodes_requested = True
         self._identity_for: dict[object, IdentityTold] = {}
-        self._identity_denied = False
-        """Upstream denies the proxy producer ids, and the log says so."""
+        self._identity_denied: float | None = None
+        """Since when upstream denies the proxy producer ids; ``None``: it does not."""
+        self._told_of_denial = False
+        """The log says so."""
         self._config_for: dict[str, ConfigTold] = {}
         """Topic -> the last call that waits for its configuration. Earlier ones, of a replaced topic, are dropped."""
         self._configs: dict[str, None] = {}
-        """Topics of which the last call is not requested yet."""
+        """Topics whose request is not sent yet."""
         self._waiting: dict[object, Callable[[float], None]] = {}
         """Calls that wait until upstream answers, by the waiting object."""
 
@@ -227,7 +231,8 @@ class Control:
     @property
     def _missing_ids(self) -> int:
         """How many requests for a producer id can be sent now."""
-        return min(len(self._identity_for), IDS_AT_ONCE) - self._identity.in_flight
+        at_once = IDS_AT_ONCE if self._identity_denied is None else 1
+        return min(len(self._identity_for), at_once) - self._identity.in_flight
 
     def pump(self, now: float) -> None:
         """Connect if there is no connection, and send the requests that are due."""
@@ -298,17 +303,19 @@ class Control:
             results = {each.resource_name: each for each in answer.results}
             for topic, told in last():
                 del self._config_for[topic]
-                if (found := results.get(topic)) is None or found.error_code:
-                    told(None, "no answer" if found is None else broker_error(found.error_code).name, now)
-                else:
-                    told({each.name: each.value for each in found.configs}, "", now)
+                with contained("a configuration arrives"):
+                    if (found := results.get(topic)) is None or found.error_code:
+                        told(None, "no answer" if found is None else broker_error(found.error_code).name, now)
+                    else:
+                        told({each.name: each.value for each in found.configs}, "", now)
 
         try:
             version = link.version(DescribeConfigsRequest, _CONFIGS_VERSION)
         except RemoteProtocolError:
             for topic, told in last():
                 del self._config_for[topic]
-                told(None, "upstream does not serve DescribeConfigs", now)
+                with contained("no configuration arrives"):
+                    told(None, "upstream does not serve DescribeConfigs", now)
             return
 
         link.ask(
@@ -353,21 +360,35 @@ class Control:
 
     def _identified(self, answer: InitProducerIdResponse, now: float) -> None:
         self._identity.answered()
-        told: Identity | BrokerError = (answer.producer_id, answer.producer_epoch)
-        denied = answer.error_code == ClusterAuthorizationFailed.code
-        if denied:
-            told = ClusterAuthorizationFailed(NO_IDS)
-            if not self._identity_denied:
-                log.error("records without a producer id are refused: %s", NO_IDS)
-            self._identity.pause(now)
-        elif answer.error_code:
+        if answer.error_code == ClusterAuthorizationFailed.code:
+            self._deny_identities(now)
+            return
+        if answer.error_code:
             if now >= self._identity.not_before:  # otherwise another answer has said so
                 log.warning("producer id not allocated yet, retrying: %s", broker_error(answer.error_code))
             self._identity.pause(now)
             return
-        self._identity_denied = denied
+        if self._told_of_denial:
+            log.warning("upstream allocates producer ids again")
+        self._identity_denied, self._told_of_denial = None, False
         if self._identity_for:  # the request may have been withdrawn meanwhile
-            self._identity_for.pop(next(iter(self._identity_for)))(told, now)
+            then = self._identity_for.pop(next(iter(self._identity_for)))
+            then((answer.producer_id, answer.producer_epoch), now)
+
+    def _deny_identities(self, now: float) -> None:
+        """Tell all who wait for a producer id that upstream denies them, if it has done so for a while."""
+        self._identity.not_before = now + LONGEST_BACKOFF
+        if self._identity_denied is None:
+            self._identity_denied = now
+        if now < self._identity_denied + _DENIAL_LASTS:
+            return
+        if not self._told_of_denial:
+            self._told_of_denial = True
+            log.error("upstream denies producer ids, records of clients without one are refused: %s", _DENIED)
+        waiting, self._identity_for = self._identity_for, {}
+        for then in waiting.values():
+            with contained("a producer id is denied"):
+                then(ClusterAuthorizationFailed(_DENIED), now)
 
     def _lost(self, error: OttlaError, now: float) -> None:
         assert self._link is not None, "only an open link is lost"

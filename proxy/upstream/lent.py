@@ -4,8 +4,7 @@ Rules:
 - A client without a producer id gets a producer for itself alone. The producer can serve another client of the same
   user only after its client has disconnected and all its batches are settled.
 - An idle producer without an id is dropped, so that ids are allocated only while a client waits for one.
-- If upstream denies the proxy producer ids, waiting clients get the error. Records with ``acks=0`` wait on: their
-  client would get no error.
+- If upstream denies the proxy producer ids, waiting clients get the error.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -28,7 +27,7 @@ class Lent:
 
     Args:
         of_clients: the producer ids of clients: upstream allocates an id twice if it has lost its data.
-        denied: called with a producer that gets no id, and the reason.
+        denied: called with a producer when upstream denies it an id, and with the error.
     """
 
     def __init__(
@@ -100,10 +99,7 @@ class Lent:
         self, producer: UpstreamProducer, identified: Identified, told: Identity | BrokerError, now: float
     ) -> None:
         if isinstance(told, BrokerError):
-            if producer.unawaited:
-                self.has_id(producer, identified)
-            else:
-                self._denied(producer, told, now)
+            self._denied(producer, told, now)
         elif told[0] in self._of_clients:  # upstream would mix up the sequences of two producers with one id
             self.has_id(producer, identified)
         else:

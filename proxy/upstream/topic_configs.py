@@ -114,6 +114,6 @@ class TopicConfigs:
         known = self._known.get(topic)
         if known is None:
             return NO_LIMITS
-        if now >= known.since + REFRESH:
+        if now >= known.since + REFRESH and topic not in self._asked:  # or the topic may have been replaced
             self.request(topic, known.topic_id, lambda now: None)
         return known.limits

@@ -291,6 +291,8 @@ class Consuming:
                     error = cancelled
             except CommitFailed as failed:
                 process.history.add("·", self.name, f"gets the error of a commit: {failed}")
+                if self.waiting:
+                    self._check_polls(held, frozen)
                 self._check(failed)
             except FencedInstanceId as fenced:
                 if not self.rival:

@@ -71,6 +71,8 @@ PATIENCE = 120.0
 """Seconds after the last fault within which everything has to be done."""
 SLACK = 3.0
 """Seconds that brokers may take in addition to a transaction's timeout and the interval of their scan."""
+SHORT = 5.0
+"""A shorter delivery_timeout may be too short even without faults."""
 LOOK = 0.25
 """Seconds between two checks whether everything is done."""
 BY_NOBODY = "a producer is fenced, and no other producer fenced it"
@@ -328,8 +330,8 @@ class Transfers:
     """Releases of Kafka that the model cluster may be, and brokerlite."""
     lenient = False
     """A transaction may fail even after the faults are over."""
-    enough = 5.0
-    """Seconds: a shorter delivery_timeout may be too short even without faults."""
+    enough = SHORT
+    """Seconds of delivery_timeout within which a transaction may not fail without faults."""
     SETTLES = True
     """Tellers continue until they have committed a transaction after the last fault."""
 
@@ -549,7 +551,7 @@ class Transfers:
         Then their outcome is unknown, and what was stranded of them may arrive within the next transaction.
         """
         own = Random(f"{self.seed} refuse repeats at {self.clock.now}")
-        if self.release == BROKERLITE or timeout >= self.enough or own.random() < 0.5:
+        if self.release == BROKERLITE or timeout >= SHORT or own.random() < 0.5:
             return False
         self.features["the outcome of a batch stays unknown"] += 1
         until = self.clock.now + timeout + 0.2

@@ -162,7 +162,7 @@ def _check_offset(offset: int, place: Place, begin: int, end: int, *, alone: boo
 
 @asynccontextmanager
 async def _while_read() -> AsyncIterator[None]:
-    """End the block once the reader of stdout has gone."""
+    """End the block quietly once the reader of stdout has gone, and drop what it has not read."""
     try:
         async with stdio.while_read():
             yield
@@ -178,8 +178,8 @@ async def _print(
     end: Mapping[Place, int] | None,
     share: "_Share | None" = None,
 ) -> None:
-    """Print records until ``count`` of them, until ``end`` is reached in every partition that is read, or until nobody
-    reads stdout any more.
+    """Print records until ``count`` of them, until ``end`` is reached in every partition that is read, or until the
+    reader of stdout has gone.
 
     Args:
         share: the member's share of its group, if there is one; printed records are then committed.

@@ -476,6 +476,7 @@ class Writer(User):
             except OttlaError as error:
                 if isinstance(error, OutOfOrderSequenceNumber) and topic in denied:
                     world.features["a client cannot know whether a denied record is stored"] += 1
+                    denied.discard(topic)
                 else:
                     self.heard(error, sent.at)
                     denied.add(topic)
@@ -484,6 +485,7 @@ class Writer(User):
                     with suppress(OttlaError):
                         yield from process.perform(machine.leave(None), "the end of a producer")
                     machine = process.do(lambda: ProducerCore(process.core, options, chance))
+                    denied.clear()
                 continue
             sent.acknowledged = True
             denied.discard(topic)
