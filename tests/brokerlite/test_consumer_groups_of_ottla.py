@@ -59,6 +59,47 @@ async def test_the_offsets_of_a_transform_are_committed_to_a_consumer_group(ottl
         assert await committed(client, "out") == VALUES
 
 
+async def test_two_transforms_share_the_partitions_and_each_result_is_there_once(ottla_broker: Broker) -> None:
+    async def run(number: int) -> None:
+        async with (
+            ottla.connect(ottla_broker.bootstrap) as client,
+            client.transform(
+                "in", group="g", transactional_id=f"t-{number}", group_protocol="consumer", max_records=5
+            ) as transform,
+        ):
+            async for batches in transform:
+                async with transform.transaction(batches) as transaction:
+                    await transaction.send_many("out", [b"%d " % number + (record.value or b"") for record in batches])
+
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, "in", VALUES)
+        await client.create_topic("out", partitions=1)
+
+        async def commits(count: int) -> None:
+            places = [("in", partition) for partition in range(3)]
+            while sum(each.offset for each in (await client.committed("g", places)).values()) < count:
+                await trio.sleep(0.01)
+
+        async def shared() -> None:
+            while sorted(len(each.assignment) for each in (await client.describe_group("g")).members) != [1, 2]:
+                await trio.sleep(0.01)
+
+        with trio.fail_after(HUNG):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(run, 1)
+                await commits(60)
+                nursery.start_soon(run, 2)  # the epoch of the first member rises
+                await shared()
+                async with client.producer() as producer:
+                    for number in range(60, 120):
+                        await producer.send("in", b"%03d" % number, partition=number % 3)
+                await commits(120)
+                nursery.cancel_scope.cancel()
+        results = [value.split() for value in await committed(client, "out")]
+    assert sorted(value for _, value in results) == [b"%03d" % number for number in range(120)]
+    assert {number for number, _ in results} == {b"1", b"2"}
+
+
 async def test_a_transform_whose_member_was_removed_commits_nothing_and_gets_its_records_again(
     ottla_broker: Broker,
 ) -> None:
