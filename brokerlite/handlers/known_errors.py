@@ -11,11 +11,13 @@ from ottla.errors import (
     ConcurrentTransactions,
     CoordinatorNotAvailable,
     GroupAuthorizationFailed,
+    IllegalGeneration,
     InvalidProducerEpoch,
     InvalidTxnState,
     NotEnoughReplicas,
     PolicyViolation,
     ProducerFenced,
+    StaleMemberEpoch,
     TransactionAbortable,
 )
 
@@ -38,6 +40,8 @@ _SINCE: Mapping[int, _Since] = {
     28: {  # TxnOffsetCommit
         ProducerFenced: (_NEVER, InvalidProducerEpoch),
         TransactionAbortable: (4, InvalidTxnState),
+        # Producers know no member epochs. (OffsetMetadataManager.java, validateTransactionalOffsetCommit)
+        StaleMemberEpoch: (_NEVER, IllegalGeneration),
         # An unknown error ends the Java client's producer. After this one it can abort the transaction and go on.
         # (TransactionManager.java, TxnOffsetCommitHandler)
         PolicyViolation: (_NEVER, GroupAuthorizationFailed),

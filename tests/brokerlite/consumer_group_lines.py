@@ -14,7 +14,7 @@ from ottla.codec.apis import APIS
 from ottla.codec.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.codec.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.codec.apis.find_coordinator import GROUP, FindCoordinatorRequest
+from ottla.codec.apis.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest
 from ottla.codec.frames import build_response, parse_response
 from ottla.codec.wire import NO_UUID, api
 from tests.brokerlite.machine import Machine
@@ -85,7 +85,8 @@ class RemoteLine:
         self._port = int(port)
         self._peer = Peer(self._port, self._host, timeout=HUNG)
         self._others: list[Peer] = []
-        self.ask(FindCoordinatorRequest(key="any", key_type=GROUP), 3)
+        for key_type in (GROUP, TRANSACTION):  # creates the internal topics
+            self.ask(FindCoordinatorRequest(key="any", key_type=key_type), 3)
 
     def ask(self, message: Any, version: int) -> Any:
         deadline = time.monotonic() + HUNG

@@ -5,6 +5,7 @@ They are about errors, static members, topics that change, classic members, and 
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from ottla.codec.consumer_protocol import ConsumerProtocolAssignment, build_assignment
@@ -111,6 +112,35 @@ def moving(asking: Asking) -> Iterator[Said]:
     yield "m1 gets all", asking.said(asking.heartbeat("m1", 3))
     yield "m1 rejoins", asking.said(asking.join("m1", "three"))
     yield "described", asking.described()
+
+
+def transactional(asking: Asking) -> Iterator[Said]:
+    """Offsets that are part of a transaction: their member and its epoch are checked."""
+    commit = partial(asking.commit_in_transaction, asking.producer())
+    yield "commit to no group", commit("m1", 2, [0])
+    yield "join", asking.said(asking.join("m1", "three"))
+    yield "commit", commit("m1", 2, [0, 1])
+    yield "commit too old", commit("m1", 1, [0])
+    yield "commit too new", commit("m1", 3, [0])
+    yield "commit of a stranger", commit("x", 2, [0])
+    yield "commit of a stranger without an epoch", commit("x", -1, [0])
+    yield "commit of a member without an epoch", commit("m1", -1, [0])
+    yield "commit of nobody", commit("", -1, [0])
+    yield "commit of nobody with an epoch", commit("", 2, [0])
+    yield "m2", asking.said(asking.join("m2", "three"))
+    yield "m1 hears", asking.said(asking.heartbeat("m1", 2, owned={"three": [0, 1, 2]}))
+    yield "m1 commits what it must give up", commit("m1", 2, [2])
+    yield "m1 has given up", asking.said(asking.heartbeat("m1", 2, owned={"three": [0, 1]}))
+    yield "m1 commits what it has, under the old epoch", commit("m1", 2, [0, 1])
+    yield "m1 commits too late", commit("m1", 2, [2])
+    yield "m1 commits both", commit("m1", 2, [0, 2])
+    yield "m2 gets it", asking.said(asking.heartbeat("m2", 3))
+    yield "m2 commits", commit("m2", 3, [2])
+    yield "m1 leaves", asking.said(asking.heartbeat("m1", -1))
+    yield "m1 commits after it left", commit("m1", 3, [0])
+    yield "m2 leaves", asking.said(asking.heartbeat("m2", -1))
+    yield "commit to an empty group with an epoch", commit("m2", 3, [0])
+    yield "commit to an empty group", commit("", -1, [0])
 
 
 def static(asking: Asking) -> Iterator[Said]:
@@ -329,6 +359,7 @@ SCENES: dict[str, Callable[[Asking], Iterator[Said]]] = {
         empty_subscription,
         life,
         moving,
+        transactional,
         static,
         slow,
         changing_topics,

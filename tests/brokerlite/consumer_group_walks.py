@@ -8,7 +8,7 @@ answers of Apache Kafka.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequ
 from ottla.codec.apis.delete_groups import DeleteGroupsRequest
 from ottla.codec.apis.describe_groups import DescribeGroupsRequest
 from ottla.codec.apis.heartbeat import HeartbeatRequest
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.codec.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.codec.apis.list_groups import ListGroupsRequest
@@ -28,6 +29,11 @@ from ottla.codec.apis.offset_commit import (
 from ottla.codec.apis.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from ottla.codec.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.codec.apis.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from ottla.codec.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -147,6 +153,33 @@ class Asking:
             group_id=self.group, generation_id_or_member_epoch=epoch, member_id=member_id, topics=topics
         )
         answer = self.line.ask(request, version)
+        return [[e.partition_index, e.error_code] for topic in answer.topics for e in topic.partitions]
+
+    def producer(self) -> InitProducerIdResponse:
+        """Return the producer id of a transactional id that is named as the group."""
+        request = InitProducerIdRequest(transactional_id=self.group, transaction_timeout_ms=60_000)
+        answer: InitProducerIdResponse = self.line.ask(request, 4)
+        assert answer.error_code == 0, answer
+        return answer
+
+    def commit_in_transaction(
+        self, producer: InitProducerIdResponse, member_id: str, epoch: int, partitions: Iterable[int]
+    ) -> list[Any]:
+        """Commit offsets of the topic ``three``; a first commit begins the transaction."""
+        offsets = tuple(
+            TxnOffsetCommitRequestPartition(partition_index=i, committed_offset=5, committed_metadata=None)
+            for i in partitions
+        )
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.group,
+            group_id=self.group,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            generation_id_or_member_epoch=epoch,
+            member_id=member_id,
+            topics=(TxnOffsetCommitRequestTopic(name="three", partitions=offsets),),
+        )
+        answer = self.line.ask(request, 5)
         return [[e.partition_index, e.error_code] for topic in answer.topics for e in topic.partitions]
 
     def fetched(self, member_id: str | None = None, epoch: int = -1, topic: str = "three") -> list[Any]:

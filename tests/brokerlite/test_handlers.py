@@ -161,6 +161,21 @@ def test_api_versions_names_what_is_served_and_nothing_else(machine: Machine, ve
     assert all(key in APIS for key in ranges)
 
 
+@pytest.mark.parametrize("version", versions(18))
+def test_api_versions_names_the_finalized_features_and_their_levels(machine: Machine, version: int) -> None:
+    request = ApiVersionsRequest(client_software_name="ottla", client_software_version="0.1")
+    answer = asked(machine, request, version)
+    levels = {each.name: (each.min_version_level, each.max_version_level) for each in answer.finalized_features}
+    supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
+    if version < 3:
+        assert (levels, supported) == ({}, {})
+        return
+    # Apache Kafka 4.3.1 answers the same for these three.
+    assert levels == {"group.version": (1, 1), "share.version": (1, 1), "transaction.version": (2, 2)}
+    assert supported == {"group.version": (0, 1), "share.version": (0, 1), "transaction.version": (0, 2)}
+    assert answer.finalized_features_epoch == 0, "-1 is an unknown epoch"
+
+
 @pytest.mark.parametrize("name", ["", "-x", "a b", "ünicode"])
 def test_api_versions_with_a_bad_software_name_is_an_invalid_request(machine: Machine, name: str) -> None:
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1")

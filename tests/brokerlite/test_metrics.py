@@ -101,6 +101,36 @@ async def test_topics_groups_and_transactions_of_real_clients_are_counted() -> N
     assert {each for each in after.names if not each.startswith("process_")} == DECLARED - OF_SHARES
 
 
+async def test_a_live_consumer_group_is_counted_with_its_state_members_and_lag() -> None:
+    async with a_broker() as running:
+        running.create_topic("orders", 3, {})
+        async with ottla.connect(running.bootstrap) as client, client.producer() as producer:
+            for n in range(30):
+                await producer.send("orders", b"%d" % n, partition=n % 3)
+            async with client.consumer(
+                "orders", group="billing", group_protocol="consumer", reset="beginning"
+            ) as consumer:
+                count = 0
+                while count < 30:
+                    count += len(await anext(consumer))
+                await consumer.commit()
+                for n in range(12):
+                    await producer.send("orders", b"%d" % n, partition=0)
+                during = await scraped(running)
+            after = await scraped(running)
+
+    place = {"group": "billing", "topic": "orders"}
+    in_state = "kafka_server_group_coordinator_metrics_consumer_group_count"
+    nothing = {("Empty",): 0, ("Assigning",): 0, ("Reconciling",): 0, ("Stable",): 0}
+    for page, state, members in ((during, "Stable", 1), (after, "Empty", 0)):
+        assert page.values("ottla_broker_group_state") == {("billing", state): 1}
+        assert page.value("ottla_broker_group_members", group="billing") == members
+        assert page.value("ottla_broker_group_lag", **place) == 12
+        assert page.values(in_state) == nothing | {(state,): 1}
+        assert page.value("kafka_server_group_coordinator_metrics_group_count", protocol="consumer") == 1
+        assert page.value("kafka_server_group_coordinator_metrics_group_count", protocol="classic") == 0
+
+
 async def test_share_groups_of_real_clients_are_counted() -> None:
     async with a_broker() as running:
         running.create_topic("jobs", 2, {})
