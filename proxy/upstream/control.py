@@ -109,9 +109,9 @@ class _RequestBackoff:
     def answered(self) -> None:
         self.in_flight -= 1
 
-    def pause(self, now: float) -> None:
+    def pause(self, now: float, seconds: float = AGAIN) -> None:
         """Wait before the next request: the next one would ask for the same."""
-        self.not_before = now + AGAIN
+        self.not_before = now + seconds
 
     def lost(self) -> None:
         """Take note that no request will be answered any more."""
@@ -377,7 +377,7 @@ class Control:
 
     def _deny_identities(self, now: float) -> None:
         """Tell all who wait for a producer id that upstream denies them, if it has done so for a while."""
-        self._identity.not_before = now + LONGEST_BACKOFF
+        self._identity.pause(now, LONGEST_BACKOFF)
         if self._identity_denied is None:
             self._identity_denied = now
         if now < self._identity_denied + _DENIAL_LASTS:

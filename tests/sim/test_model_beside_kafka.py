@@ -58,6 +58,7 @@ UNMODELLED = {
     "invalid": "no client of a world sends such fields",
     "made ids": "no client of a world speaks version 0, in which the broker makes the ids",
     "life": "the model does not delete groups or offsets",
+    "transactional": "the model's groups are asked without its transaction coordinator",
 }
 UNCOMPARED = {
     "described as classic": "the model does not list the members of classic groups",
