@@ -262,17 +262,18 @@ class Consuming:
         if self.apart:
             process.run(self._leave_beside(machine))
         error: BaseException | None = None
+        waited = process.clock.now
         while error is None and not (self.leaving if self.apart else self.stop.done):
             cancel = self._patience()
-            held, frozen = self._held(machine), process.thawed
+            held, since = self._held(machine), waited
             self.lingered = 0.0
             try:
                 self.waiting = True
                 taken = self._taken_ahead(machine)
                 if taken is None:
                     taken = yield from process.perform(machine.next_batch(self.name), "the next batch", cancel=cancel)
-                self.waiting = False
-                self._check_polls(held, frozen)
+                self.waiting, waited = False, process.clock.now
+                self._check_polls(held, since)
                 if self.ahead and self.own.random() < 0.02:  # as Ctrl-C in a thread
                     self._feature("a batch does not reach its caller")
                     process.do(partial(machine.put_back, taken[0]))
@@ -282,7 +283,7 @@ class Consuming:
             except Cancelled as cancelled:
                 process.history.add("·", self.name, "is cancelled")
                 if self.waiting:
-                    self._check_polls(held, frozen)
+                    self._check_polls(held, since)
                 if self.whims.random() < 0.05 and self.away < 2 and self.manner.max_poll_interval <= 5.0:
                     yield from self._stay_away(machine)
                     if self.departed is not None and not self.stop.done:
@@ -292,7 +293,7 @@ class Consuming:
             except CommitFailed as failed:
                 process.history.add("·", self.name, f"gets the error of a commit: {failed}")
                 if self.waiting:
-                    self._check_polls(held, frozen)
+                    self._check_polls(held, since)
                 self._check(failed)
             except FencedInstanceId as fenced:
                 if not self.rival:
@@ -326,9 +327,13 @@ class Consuming:
         found = map(machine.commits.assignment, machine.membership.owned)
         return [each for each in found if each is not None and not each.over]
 
-    def _check_polls(self, held: list[Assignment], frozen: float) -> None:
-        """No member leaves by `max_poll_interval` while its user waits, unless its own listener takes that long."""
-        patient = self.process.thawed == frozen and self.lingered < self.manner.max_poll_interval / 2
+    def _check_polls(self, held: list[Assignment], since: float) -> None:
+        """No member leaves by `max_poll_interval` while its user waits, unless its own listener takes that long.
+
+        Args:
+            since: when the wait for the last batch ended; a freeze after that counts as handling it.
+        """
+        patient = self.process.thawed <= since and self.lingered < self.manner.max_poll_interval / 2
         if patient and any("max_poll_interval" in each.over for each in held):
             raise Violation("a member leaves its group while its user waits for a batch", self.name)
 
