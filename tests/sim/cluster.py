@@ -192,7 +192,7 @@ class ModelCluster:
         self.cluster_id: str | None = "model"
         """``None``: brokers do not name their cluster."""
         self.ids_denied_until = 0.0
-        """Until then nobody may get a producer id."""
+        """Until then the cluster denies all clients producer ids."""
         self.ghost = ""
         """A deleted topic that nodes still list, and do not know when a client asks for it alone."""
         self.creatable: dict[str, int] = {}

@@ -69,10 +69,10 @@ from tests.sim.users import Cancelled, Process, Script, Violation, Wait
 BROKERLITE = "brokerlite"
 PATIENCE = 120.0
 """Seconds after the last fault within which everything has to be done."""
-SLACK = 3.0
-"""Seconds that brokers may take in addition to a transaction's timeout and the interval of their scan."""
 SHORT = 5.0
 """A shorter delivery_timeout may be too short even without faults."""
+SLACK = 3.0
+"""Seconds that brokers may take in addition to a transaction's timeout and the interval of their scan."""
 LOOK = 0.25
 """Seconds between two checks whether everything is done."""
 BY_NOBODY = "a producer is fenced, and no other producer fenced it"

@@ -162,7 +162,7 @@ def _check_offset(offset: int, place: Place, begin: int, end: int, *, alone: boo
 
 @asynccontextmanager
 async def _while_read() -> AsyncIterator[None]:
-    """End the block quietly once the reader of stdout has gone, and drop what it has not read."""
+    """End the block quietly once the reader of stdout has gone, and drop the rest of the output."""
     try:
         async with stdio.while_read():
             yield

@@ -100,8 +100,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--bytes", type=int, default=100 * 10**6, help="of the values of a topic")
     given = parser.parse_args(arguments)
     chosen = [case for case in CASES if not given.wanted or any(word in case.name for word in given.wanted)]
-    # The session has the connector's jars, although nothing needs them here: in one process, a JVM with an earlier
-    # session finds no data source in the jars of a later one.
+    # This benchmark does not need the jars of the session. But a later session in this process does, and a JVM finds
+    # data sources only in the jars of its first session.
     with serving(Brokerlite()) as bootstrap, session() as spark:
         load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
         print(

@@ -70,7 +70,6 @@ from ottla.proxy.threads import Threads
 from ottla.proxy.topic_rule import TopicRule, parse_rule
 from ottla.proxy.upstream import control, delivery, stream_sender
 from ottla.proxy.upstream.batches import Part
-from ottla.proxy.upstream.lent import Lent
 from ottla.proxy.upstream.link import CLIENT_ID
 from ottla.proxy.upstream.producer import UpstreamProducer
 from ottla.proxy.upstream.streams import Stream
@@ -798,7 +797,6 @@ def counted(features: Counter[str]) -> list[tuple[Any, str, Change]]:
 
     return [
         (ProducersAtWork, "check", refused),
-        (Lent, "_identify", when("upstream answers a request for a producer id", lambda _: True)),
         (delivery.Delivery, "_denied", when("upstream denies the proxy producer ids", lambda _: True)),
         (Stream, "start_over", when("what follows a refused batch is renumbered", lambda _: True)),
         (Stream, "_give_up", when("nobody can know what became of a batch", bool)),
