@@ -2,8 +2,10 @@
 
 link           one connection
 principals     the users of clients for whom the proxy logs in
-control        the proxy's own requests: brokers, topics, producer ids
+control        the proxy's own requests, on one connection: brokers and topics
 wanted_topics  the topics whose metadata it requests next, in turn for each client
+producer_id_requests, topic_config_requests  the other requests that it sends
+request_backoff  when it may send one again
 cluster        brokers, topics and leaders
 batches        parts of clients' batches, and the batches built from them
 streams        the batches of one producer for one partition

@@ -12,9 +12,10 @@ from functools import partial
 
 from ottla.errors import BrokerError, NotEnoughReplicas
 from ottla.proxy.upstream.batches import PartResult
-from ottla.proxy.upstream.control import Control, Identity
+from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.principals import Principal
 from ottla.proxy.upstream.producer import UpstreamProducer
+from ottla.proxy.upstream.producer_id_requests import Identity
 
 USED_UP = PartResult(NotEnoughReplicas.code, message="the proxy needs another producer id, retry the batch")
 """The outcome of unsent parts whose lent producer is used up."""
@@ -83,12 +84,12 @@ class Lent:
         if gone:
             self._free = [each for each in self._free if each not in gone]
             for each in gone:
-                self._control.withdraw_identity(each)
+                self._control.producer_ids.withdraw(each)
 
     def has_id(self, producer: UpstreamProducer, identified: Identified) -> bool:
         """Whether a producer has an id; if not, requests one, and then calls ``identified`` with the producer."""
         if producer.producer_id is None:
-            self._control.request_identity(producer, partial(self._identify, producer, identified))
+            self._control.producer_ids.request(producer, partial(self._identify, producer, identified))
         return producer.producer_id is not None
 
     def of_id(self, producer_id: int) -> list[UpstreamProducer]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.errors import UnknownTopicOrPartition
-from ottla.proxy.upstream.control import AFTER, BEFORE, CLEANUP, DIFFERENCE, LARGEST, TYPE, Control
+from ottla.proxy.upstream.control import Control
+from ottla.proxy.upstream.topic_config_requests import AFTER, BEFORE, CLEANUP, DIFFERENCE, LARGEST, TYPE
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -106,7 +107,7 @@ class TopicConfigs:
                 log.warning("topic configuration unknown, only brokers judge records", extra=facts)
             then(now)
 
-        self._control.request_config(topic, told)
+        self._control.configs.request(topic, told)
         self._asked[topic] = topic_id  # last: after a bug, the next request asks again
 
     def of(self, topic: str, now: float) -> Limits:

@@ -41,10 +41,12 @@ from ottla.proxy.upstream.connections import ProducerConnections
 from ottla.proxy.upstream.control import LOOK, Control
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks
+from ottla.proxy.upstream.producer_id_requests import ProducerIdRequests
 from ottla.proxy.upstream.settlements import Settlements
 from ottla.proxy.upstream.steering import Steering
 from ottla.proxy.upstream.stream_sender import StreamSender
 from ottla.proxy.upstream.streams import Stream
+from ottla.proxy.upstream.topic_config_requests import TopicConfigRequests
 from ottla.testing import Broker
 from tests.patience import HUNG
 from tests.proxy.running import ProxyThread, proxied
@@ -169,6 +171,8 @@ MACHINES = (
     Window,
     ClientProducers,
     Control,
+    ProducerIdRequests,
+    TopicConfigRequests,
     UpstreamCluster,
     UpstreamLink,
     UpstreamLinks,

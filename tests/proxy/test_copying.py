@@ -549,15 +549,15 @@ def test_batches_stay_in_order_where_their_topic_is_recreated_while_they_wait_fo
     world.settle(1)
     first = send(world, [(b"k", b"first")])
     world.upstream.cluster.recreate("flights", 1)
-    control, kept = world.core.control, list[tuple[Any, ...]]()
-    asked = control.request_config
-    monkeypatch.setattr(control, "request_config", lambda *given: kept.append(given))
+    configs, kept = world.core.control.configs, list[tuple[Any, ...]]()
+    asked = configs.request
+    monkeypatch.setattr(configs, "request", lambda *given: kept.append(given))
     world.request(9, MetadataRequest(topics=None), 12)
     second = send(world, [(b"k", b"second")])
     world.upstream.show()
     world.request(9, MetadataRequest(topics=None), 12)
     world.settle(0.2)
-    monkeypatch.setattr(control, "request_config", asked)
+    monkeypatch.setattr(configs, "request", asked)
     for given in kept:
         asked(*given)
     world.settle(1)

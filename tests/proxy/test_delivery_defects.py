@@ -110,14 +110,14 @@ def test_5_a_client_of_which_nothing_is_buffered_is_not_held() -> None:
 
 def test_6_short_connections_without_a_producer_id_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     world = world_of()
-    monkeypatch.setattr(world.core.control, "request_identity", lambda asker, then: None)  # no id is ever given
+    monkeypatch.setattr(world.core.control.producer_ids, "request", lambda asker, then: None)  # no id is ever given
     for client in range(1, 30):
         world.produce(client, {("flights", 0): batch([(key_at(0), b"v")])})
         world.leave(client)
     world.settle(ProxyConfig(upstream="a:1").delivery_timeout + 70)
     delivery = world.core.delivery
     assert delivery.idle and not len(delivery.connections)
-    assert not delivery.lent.of_the_gone and not world.core.control._identity_for
+    assert not delivery.lent.of_the_gone and not world.core.control.producer_ids._waiting
 
 
 def test_7_a_topic_that_was_missing_once_is_not_gone_when_it_is_missing_again_long_after() -> None:

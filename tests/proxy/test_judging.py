@@ -103,7 +103,7 @@ def test_the_last_question_about_a_configuration_outlasts_a_lost_connection() ->
     control = world.core.control
     world.upstream.bend = lambda request, answer: None if isinstance(answer, DescribeConfigsResponse) else answer
     for topic in ("former", "recreated"):
-        control.request_config("flights", partial(_note, told, topic))
+        control.configs.request("flights", partial(_note, told, topic))
         world.settle(0.1)
     assert len(world.upstream.asked(DescribeConfigsRequest)) == 2
     assert control._link is not None

@@ -24,9 +24,9 @@ from ottla.proxy.routing import Destination
 from ottla.proxy.upstream import connections, delivery, steering
 from ottla.proxy.upstream.batches import Part
 from ottla.proxy.upstream.connections import IDLE_CONNECTION
-from ottla.proxy.upstream.control import IDS_AT_ONCE
 from ottla.proxy.upstream.delivery import LIMIT_LASTS, Delivery
 from ottla.proxy.upstream.link import CLIENT_ID
+from ottla.proxy.upstream.producer_id_requests import AT_ONCE as IDS_AT_ONCE
 from ottla.proxy.upstream.steering import Steering
 from ottla.proxy.upstream.streams import LAST_EPOCH, Stream
 from tests.proxy.simulated import Pair, World, batch

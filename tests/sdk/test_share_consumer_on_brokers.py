@@ -110,7 +110,9 @@ async def test_locks_expire_and_are_renewed(sharing: str) -> None:
                 again = await quick.__anext__()
                 assert (again.offset, again.delivery_count) == (late.offset, 2)
                 # Until the client is sure, it leaves the decision to the leader, whose clock has started sooner.
-                with pytest.raises(AcknowledgementFailed, match="its lock has expired after 15 s|INVALID_RECORD_STATE"):
+                with pytest.raises(
+                    AcknowledgementFailed, match=r"its lock has expired after 15 s|INVALID_RECORD_STATE"
+                ):
                     await late.accept()
                 await kept.accept()
                 await again.accept()

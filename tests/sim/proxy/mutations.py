@@ -33,11 +33,11 @@ from ottla.proxy.routing import Destination, Routes
 from ottla.proxy.upstream import cluster, connections, link, streams
 from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch
 from ottla.proxy.upstream.cluster import UpstreamCluster
-from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.lent import Lent
 from ottla.proxy.upstream.link import UpstreamLink
 from ottla.proxy.upstream.producer import UpstreamProducer
+from ottla.proxy.upstream.producer_id_requests import ProducerIdRequests
 from ottla.proxy.upstream.streams import Stream
 from tests.sim.mutations import Mutations
 
@@ -185,8 +185,8 @@ _mutation("what may be stored goes back to its client", (Stream, "may_store", _n
 
 
 def _for_all_who_wait(identified: Any) -> Any:
-    def broken(self: Control, answer: Any, now: float) -> None:
-        waiting = list(self._identity_for.values())[1:]
+    def broken(self: ProducerIdRequests, answer: Any, now: float) -> None:
+        waiting = list(self._waiting.values())[1:]
         identified(self, answer, now)
         for then in waiting:
             then((answer.producer_id, answer.producer_epoch), now)
@@ -227,7 +227,9 @@ _mutation("a restart forgets to whom a producer belongs", (Admission, "restored"
 _mutation("a lent producer goes to a client of another user", (Lent, "to", _to_anybody))
 _mutation("producer ids that nobody writes with push out others", (ClientProducers, "wrote", _never))
 _mutation("all clients are one for upstream", (UpstreamProducer, "serve", _nothing))
-_mutation("clients that wait for a producer id together get the same", (Control, "_identified", _for_all_who_wait))
+_mutation(
+    "clients that wait for a producer id together get the same", (ProducerIdRequests, "_answered", _for_all_who_wait)
+)
 _mutation(
     "brokers that upstream names are forgotten",
     (UpstreamCluster, "_forget_all_but", _but_none),
