@@ -21,7 +21,7 @@ from tests.interop.groups import PARTITIONS, Group
 from tests.interop.lines import Received
 from tests.interop.members import CONSUMER_PROTOCOL
 from tests.interop.sharing import ShareMember, until
-from tests.interop.test_share_groups import RECORDS, accepted, check, lag, more, prepare
+from tests.interop.test_share_groups import RECORDS, accepted, check, lag, lose_members_and_locks, more, prepare
 from tests.proxy.running import proxied
 
 RULES = pytest.mark.parametrize(
@@ -91,3 +91,10 @@ def test_share_members_of_three_clients_accept_every_record_once(broker: Broker,
         assert trio.run(lag, proxy.bootstrap, group) == 0
     starts = check_share_state(stored(broker.data / "__share_group_state-0", SHARE_STATE), group)
     assert sum(starts.values()) == 2 * RECORDS
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("rules", [(), ("jobs-*=rewrite",)], ids=["passed", "rewritten"])
+def test_share_members_are_killed_and_hold_records_for_too_long(sharing: str, rules: tuple[str, ...]) -> None:
+    with proxied(sharing, *rules) as proxy:
+        lose_members_and_locks(proxy.bootstrap, "killed-" + ("rewritten" if rules else "passed"))
