@@ -130,7 +130,7 @@ async def test_a_certificate_of_another_ca_is_refused_with_what_to_do(
             await stream.receive_some(10)
     [record] = caplog.records
     assert "the client's certificate is not trusted" in record.getMessage()
-    assert "give the CA that signed it as ServerTLS(ca=…)" in record.getMessage()
+    assert "give the CA that signed it as ssl.truststore.location" in record.getMessage()
 
 
 async def test_a_renewed_certificate_is_shown_to_the_next_client_and_a_bad_one_to_none(
