@@ -204,7 +204,7 @@ def for_servers_only(ca: trustme.CA) -> trustme.LeafCert:
             not_valid_before=NOW - DAY,
             not_valid_after=NOW + DAY,
         )
-        .add_extension(x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH]), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=True)
         .sign(signs, hashes.SHA256())  # type: ignore[arg-type]
     )
     own = key.private_bytes(to.Encoding.PEM, to.PrivateFormat.PKCS8, to.NoEncryption())
@@ -223,7 +223,7 @@ def of_another_ca(ca: trustme.CA) -> trustme.LeafCert:
     return trustme.CA().issue_cert(common_name="good")
 
 
-REFUSED = {
+REFUSED: dict[Callable[[trustme.CA], trustme.LeafCert], str] = {
     expired: "certificate has expired; it has to be renewed, or the CA that signed it",
     too_early: "certificate is not yet valid; it was issued for later, or the clock of this machine is wrong",
     of_another_ca: "unable to get local issuer certificate; give the CA that signed it as ssl.truststore.location, or",

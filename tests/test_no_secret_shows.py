@@ -12,6 +12,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -29,6 +30,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import ottla
 from ottla.brokerlite.config import BrokerConfig
+from ottla.brokerlite.serve import RunningBroker
 from ottla.codec import frames
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest
@@ -137,7 +139,7 @@ def strangers(token: str) -> Iterator[bytes]:
 
 
 def sends(address: str, data: bytes, secure: TLS | None) -> None:
-    """Send bytes, and read until the server closes or has answered."""
+    """Send bytes and no more, and read until the server has answered and closes."""
     host, _, port = address.rpartition(":")
     with ExitStack() as stack:
         sock = stack.enter_context(socket.create_connection((host, int(port)), HUNG))
@@ -145,10 +147,10 @@ def sends(address: str, data: bytes, secure: TLS | None) -> None:
             sock = stack.enter_context(secure.context().wrap_socket(sock, server_hostname=host))
         try:
             sock.sendall(data)
-            sock.settimeout(0.3)
+            sock.shutdown(socket.SHUT_WR)
             while sock.recv(2**16):
                 pass
-        except OSError:  # closed, or it waits for more
+        except OSError:  # closed before all was sent
             pass
 
 
@@ -214,7 +216,7 @@ def test_no_secret_shows(
         )
         broker = stack.enter_context(Broker(config))
         for name, password in USERS.items():
-            broker._call(lambda running, name=name, password=password: running.set_password(name, password))
+            broker._call(partial(RunningBroker.set_password, user=name, password=password))
         broker.create_topic("t")
         users = user_file(written["users"], {"alice": USERS["alice"]})
         forwarded = SaslSettings(mechanisms=("PLAIN", "OAUTHBEARER"), relayed=True)
