@@ -111,7 +111,7 @@ def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def hello(version: int, *, offers: tuple[int, ...] = (), falls_back: bool = False) -> bytes:
-    """A ClientHello with ciphers for all versions; TLS 1.3 has extension 43, for the versions that it ``offers``."""
+    """A ClientHello with ciphers for all versions; extension 43 of TLS 1.3 lists the versions that it ``offers``."""
     ciphers = [0x1301, 0xC02B, 0xC02F, 0xC009, 0xC013, 0x002F] + [0x5600] * falls_back
     listed = struct.pack(f">{len(ciphers)}H", *ciphers)
     extensions = struct.pack(">4H", 10, 4, 2, 23) + struct.pack(">7H", 13, 10, 8, 0x0403, 0x0804, 0x0401, 0x0201)
@@ -226,7 +226,7 @@ def of_another_ca(ca: trustme.CA) -> trustme.LeafCert:
 REFUSED: dict[Callable[[trustme.CA], trustme.LeafCert], str] = {
     expired: "certificate has expired; it has to be renewed, or the CA that signed it",
     too_early: "certificate is not yet valid; it was issued for later, or the clock of this machine is wrong",
-    of_another_ca: "unable to get local issuer certificate; give the CA that signed it as ssl.truststore.location, or",
+    of_another_ca: "unable to get local issuer certificate; give the CA that signed it as ServerTLS(ca=…)",
     for_servers_only: "unsuitable certificate purpose; it has to be issued for clients (extendedKeyUsage clientAuth)",
 }
 

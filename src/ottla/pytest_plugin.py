@@ -4,7 +4,7 @@
         ottla_broker.create_topic("orders", partitions=3)
         my_service = start(bootstrap=ottla_broker.bootstrap)
 
-A marker has the arguments of `ottla.testing.Broker`, for a broker with users and certificates:
+A marker passes arguments to `ottla.testing.Broker`, such as users and certificates:
 
     @pytest.mark.ottla_broker(users={"alice": "secret"}, certificates=True)
     def test_orders(ottla_broker):
@@ -47,7 +47,7 @@ def ottla_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator["Br
 
     Its topics are in pytest's temporary folder, which pytest keeps after a failed test. The marker
     ``@pytest.mark.ottla_broker(users={"alice": "secret"}, certificates=True)`` gives it users and certificates, and
-    `.client_options("alice")` is what their clients need.
+    `.client_options("alice")` are the options of a client.
     """
     from ottla.brokerlite.config import BrokerConfig, Sync
     from ottla.testing import Broker

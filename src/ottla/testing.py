@@ -53,7 +53,7 @@ class Broker:
     Without a ``with`` block, call `stop` at the end. A broker that still runs when the program ends is killed.
 
     ``Broker(users={"alice": "secret"})`` has users who log in by PLAIN or SCRAM. With ``certificates=True``, clients
-    connect over TLS, and trust a CA that the broker makes for itself; `client_options` has what a client needs.
+    connect over TLS, and trust a CA that the broker makes for itself; `client_options` are the options of a client.
 
     Args:
         config: the broker's configuration, as in
@@ -218,7 +218,7 @@ class Broker:
         self._call(lambda running: running.create_topic(name, partitions, {} if configs is None else configs))
 
     def client_options(self, user: str | None = None) -> dict[str, Any]:
-        """What a client needs to connect, as in ``ottla.connect(broker.bootstrap, **broker.client_options("alice"))``.
+        """The options of a client, as in ``ottla.connect(broker.bootstrap, **broker.client_options("alice"))``.
 
         Args:
             user: one of ``users``, by SCRAM-SHA-512. Without ``users``, but with ``certificates``, any name: the client

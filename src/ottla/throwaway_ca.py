@@ -1,10 +1,10 @@
-"""Certificates for tests: a CA that exists only in memory, for a day. Needs the extra ``ottla[certificates]``.
+"""Certificates for tests, of a CA in memory that lasts a day. Needs the extra ``ottla[certificates]``.
 
     ca = ThrowawayCA()
     server = ca.server("127.0.0.1", certificates=True)      # a `ServerTLS`
     client = ca.client("alice")                               # a `TLS` with the certificate CN=alice
 
-Rule: no key is written to a file here, and nobody else can get a certificate of this CA.
+Rule: this module writes no key to a file.
 """
 
 import datetime

@@ -216,7 +216,7 @@ _OF_THE_NAME = (62, 64)
 
 _OF_THE_CA = (2, 18, 19, 20, 21, 27)
 """OpenSSL's codes for a certificate whose CA is missing, or is not trusted."""
-_CA_OF_CLIENTS = "give the CA that signed it as ssl.truststore.location, or in Python as ServerTLS(ca=…)"
+_CA_OF_CLIENTS = "give the CA that signed it as ServerTLS(ca=…)"
 _CA_OF_BROKERS = "give the CA that signed it as tls=TLS(ca=…)"
 
 _PURPOSE = 26
@@ -258,7 +258,7 @@ _MEANINGS = {
     "UNSUPPORTED_PROTOCOL": _NO_SHARED_VERSION,
     "VERSION_TOO_LOW": _NO_SHARED_VERSION,
     "INAPPROPRIATE_FALLBACK": "{other} fell back to an older version of TLS, although both sides support a newer one: "
-    "either the first attempt failed on the way, or somebody in the network forces the older version",
+    "the network lost the first attempt, or an attacker in the network forces the older version",
     "WRONG_VERSION_NUMBER": "{other} does not speak TLS: its listener is for plaintext, or is not Kafka; for "
     "plaintext, leave out tls=, or set security.protocol=PLAINTEXT or SASL_PLAINTEXT",
     "HTTP_REQUEST": "{other} speaks HTTP, not TLS",
@@ -468,10 +468,15 @@ def _load_own(context: ssl.SSLContext, options: _Options, certificate: Pem) -> N
             if is_encrypted:
                 what = "does not open with this key_password" if options.key_password else "needs a key_password"
                 why = f"{its_key} is encrypted, and {what}"
+            elif "KEY_VALUES_MISMATCH" in str(error) and options.key is None:
+                why = f"{own} has a key that does not belong to its first certificate"
             elif "KEY_VALUES_MISMATCH" in str(error):
                 why = f"{its_key} does not belong to {own}"
             elif options.key is None:
-                why = f"{own} must have a certificate and its key, in PEM: give the key as key=… if it is separate"
+                advice = "give the key as key=… if it is separate"
+                if isinstance(options, ServerTLS):
+                    advice = "give the key as ServerTLS(key=…) if it is separate"
+                why = f"{own} must have a certificate and its key, in PEM: {advice}"
             else:
                 why = f"{own} must have a certificate, and {its_key} its key, in PEM"
             raise ConfigurationError(f"tls: {why}") from None
