@@ -203,7 +203,8 @@ async def test_who_speaks_no_tls_where_it_is_wanted_gets_an_alert_and_a_line_in_
         assert await received(stream, 7) == b"\x15\x03\x03\x00\x02\x02\x0a"
         await closed(stream)
     [record] = caplog.records
-    assert f"this port needs TLS, but this looks like {seems}: set security.protocol=SSL" in record.getMessage()
+    advice = "set security.protocol=SSL or SASL_SSL, or use another port"
+    assert f"this port needs TLS, but this looks like {seems}: {advice}" in record.getMessage()
 
 
 async def test_bytes_that_are_no_tls_are_counted_and_peers_that_hang_up_are_not_refused(

@@ -79,7 +79,11 @@ async def test_a_request_makes_a_span(clock: MockClock, spans: InMemorySpanExpor
     [
         (b"", "unknown", None),
         (b"\0\1\0", "unknown", None),
-        (b"\x03\xe7\0\0\0\0\0\1\0\2id", "unknown", "id"),
+        (b"\0\0\0\7\0\0\0\1\0\2id", "Produce", "id"),
+        (b"\x03\xe7\0\0\0\0\0\1\0\2id", "unknown", None),
+        (b"n,,\1auth=Bearer " + b"eyJ" * 100, "unknown", None),
+        (b"\0alice\0correct horse", "unknown", None),
+        (b"\0A\0 correct horse", "DescribeTransactions", None),
         (b"\0\0\0\7\0\0\0\1\xff\xffrest", "Produce", None),
         (b"\0\0\0\7\0\0\0\1\x7f\xffshort", "Produce", "short"),
         (b"\0\0\0\7\0\0\0\1\0\1\xffrest", "Produce", "\ufffd"),

@@ -8,6 +8,9 @@ _IN_KAFKAS_NAMES = {
     r"TLS\(check_hostname=False\)": "{}ssl.endpoint.identification.algorithm=none",
     r"TLS\(certificate=…(, key=…)?\)": "{0}ssl.certificate.location and {0}ssl.key.location",
     r"\bkey_password\b": "{}ssl.key.password",
+    r"as ServerTLS\(ca=…\)": "as ssl.truststore.location",
+    # Servers have no setting for the file of a key alone, as Apache Kafka has none.
+    r"give the key as ServerTLS\(key=…\) if it is separate": "put both into one file",
     r"the key as key=…": "the key as {}ssl.key.location",
     r"give certificate=… as well": "give {}ssl.certificate.location as well",
     r"\bmax_request_size is\b": "{}max.request.size is",

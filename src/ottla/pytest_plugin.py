@@ -4,6 +4,12 @@
         ottla_broker.create_topic("orders", partitions=3)
         my_service = start(bootstrap=ottla_broker.bootstrap)
 
+A marker passes arguments to `ottla.testing.Broker`, such as users and certificates:
+
+    @pytest.mark.ottla_broker(users={"alice": "secret"}, certificates=True)
+    def test_orders(ottla_broker):
+        my_service = start(ottla_broker.bootstrap, **ottla_broker.client_options("alice"))
+
 Rules:
 - Importing this module is cheap, because every pytest run imports it: the first test that uses the broker imports the
   broker.
@@ -29,11 +35,19 @@ def pytest_addoption(pluginmanager: Any) -> None:
     getattr(hook, "_marked_for_rewrite_cache", {}).clear()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker."""
+    arguments = "users=…, certificates=True, tls=…"
+    config.addinivalue_line("markers", f"ottla_broker({arguments}): the arguments of this test's broker (ottla)")
+
+
 @pytest.fixture
-def ottla_broker(tmp_path: Path) -> Iterator["Broker"]:
+def ottla_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator["Broker"]:
     """A fresh broker: `.bootstrap`, `.create_topic(name, partitions=3)`, `.restart()`, `.kill()`, `.data`.
 
-    Its topics are in pytest's temporary folder, which pytest keeps after a failed test.
+    Its topics are in pytest's temporary folder, which pytest keeps after a failed test. The marker
+    ``@pytest.mark.ottla_broker(users={"alice": "secret"}, certificates=True)`` gives it users and certificates, and
+    `.client_options("alice")` are the options of a client.
     """
     from ottla.brokerlite.config import BrokerConfig, Sync
     from ottla.testing import Broker
@@ -45,5 +59,8 @@ def ottla_broker(tmp_path: Path) -> Iterator["Broker"]:
         group_initial_rebalance_delay=0,
         group_consumer_heartbeat_interval=0.5,
     )
-    with Broker(config) as broker:
+    marker = request.node.get_closest_marker("ottla_broker")
+    if marker is not None and marker.args:
+        pytest.fail("the marker ottla_broker takes arguments by name: users, certificates, tls", pytrace=False)
+    with Broker(config, **({} if marker is None else marker.kwargs)) as broker:
         yield broker

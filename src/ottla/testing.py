@@ -4,7 +4,10 @@
         broker.create_topic("orders", partitions=3)
         my_service = start(bootstrap=broker.bootstrap)
 
-With pytest, the fixture `ottla_broker` gives each test a fresh one.
+With pytest, the fixture `ottla_broker` gives each test a fresh one. Secured, with users and certificates:
+
+    with Broker(users={"alice": "secret"}, certificates=True) as broker:
+        client = ottla.connect(broker.bootstrap, **broker.client_options("alice"))
 
 Theory of operation: the broker runs in a thread with its own trio loop, so the code around it may be plain, or use trio
 or asyncio, and clients of any language can connect. It listens on a free port of the loopback address and keeps its
@@ -25,7 +28,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Never, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
 from ottla.errors import ConfigurationError
 from ottla.misnamed import Misnamed
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
     from ottla.brokerlite.config import BrokerConfig
     from ottla.brokerlite.serve import RunningBroker
+    from ottla.throwaway_ca import ThrowawayCA
     from ottla.tls import ServerTLS
 
 T = TypeVar("T")
@@ -48,8 +52,8 @@ class Broker:
 
     Without a ``with`` block, call `stop` at the end. A broker that still runs when the program ends is killed.
 
-    ``Broker(users={"alice": "secret"})`` has users who log in by PLAIN or SCRAM, and with ``tls=ServerTLS(…)`` clients
-    connect over TLS.
+    ``Broker(users={"alice": "secret"})`` has users who log in by PLAIN or SCRAM. With ``certificates=True``, clients
+    connect over TLS, and trust a CA that the broker makes for itself; `client_options` are the options of a client.
 
     Args:
         config: the broker's configuration, as in
@@ -60,13 +64,19 @@ class Broker:
             `stop`, `kill` and `restart`, and is removed at the end of the block or of the program.
 
         users: name -> password: clients have to authenticate, in SASL_PLAINTEXT or, with ``tls``, in SASL_SSL.
-        tls: the certificate of the broker; with neither users nor this, connections are in plain text.
+        certificates: make a CA and a certificate for the broker, so that clients connect over TLS. Without ``users``,
+            a client may show a certificate of this CA, and is then its subject. Needs
+            ``pip install 'ottla[certificates]'``.
+        tls: your own certificate of the broker, instead of ``certificates``. With none of these, connections are in
+            plain text.
 
     Attributes:
         config: as given, with the actual port and folder.
         bootstrap: ``host:port``, for clients; `restart` does not change it.
         host, port: the same, separately.
         data: the folder of the topics.
+        ca: with ``certificates``, the CA's certificate in PEM: librdkafka's ``ssl.ca.pem``, Java's
+            ``ssl.truststore.certificates``.
     """
 
     if not TYPE_CHECKING:
@@ -77,6 +87,7 @@ class Broker:
         config: "BrokerConfig | None" = None,
         *,
         users: Mapping[str, str] | None = None,
+        certificates: bool = False,
         tls: "ServerTLS | None" = None,
         **options: Never,
     ) -> None:
@@ -96,6 +107,16 @@ class Broker:
         if not isinstance(config, BrokerConfig):
             example = "Broker(BrokerConfig(port=0, data=Path('kafka-data')))"
             raise ConfigurationError(f"config must be a BrokerConfig, as in {example}, not {config!r}")
+        self._ca: ThrowawayCA | None = None
+        self.ca: str | None = None
+        if certificates:
+            from ottla import throwaway_ca
+
+            if tls is not None:
+                raise ConfigurationError("give certificates=True or tls=…, not both")
+            self._ca = throwaway_ca.ThrowawayCA()
+            self.ca, tls = self._ca.pem, self._ca.server(config.host, certificates=users is None)
+        self._tls = tls
         if users is not None or tls is not None:
             config = _secured(config, users is not None, tls)
         self._users = dict(users or {})
@@ -196,6 +217,32 @@ class Broker:
         """
         self._call(lambda running: running.create_topic(name, partitions, {} if configs is None else configs))
 
+    def client_options(self, user: str | None = None) -> dict[str, Any]:
+        """The options of a client, as in ``ottla.connect(broker.bootstrap, **broker.client_options("alice"))``.
+
+        Args:
+            user: one of ``users``, by SCRAM-SHA-512. Without ``users``, but with ``certificates``, any name: the client
+                shows a certificate, and is ``User:CN=<name>``; or ``None``: it shows none.
+
+        Raises:
+            ConfigurationError: there is no such user, or the broker has a certificate of yours, whose CA it does not
+                know.
+        """
+        from ottla.sasl import ScramSha512
+
+        if self._tls is not None and self._ca is None:
+            raise ConfigurationError("this broker has a certificate of yours: give the client TLS(ca=…) of its CA")
+        options: dict[str, Any] = {}
+        if self._users:
+            if user not in self._users:
+                raise ConfigurationError(f"there is no user {user!r}: there are {', '.join(map(repr, self._users))}")
+            options["sasl"] = ScramSha512(user, self._users[user])
+        elif user is not None and self._ca is None:
+            raise ConfigurationError("this broker has no users: give it users={…}, or certificates=True")
+        if self._ca is not None:
+            options["tls"] = self._ca.client(None if self._users else user)
+        return options
+
     def _call(self, function: "Callable[[RunningBroker], T]") -> T:
         """Call ``function`` in the broker's loop; returns its result or raises its error."""
         if self._running is None or self._token is None:
@@ -265,7 +312,9 @@ def _secured(config: "BrokerConfig", has_users: bool, tls: "ServerTLS | None") -
     from ottla.sasl_server.settings import SaslSettings
 
     if config.listeners:
-        raise ConfigurationError("users and tls are for a config without listeners, which have their own security")
+        raise ConfigurationError(
+            "users, certificates and tls are for a config without listeners, which have their own security"
+        )
     kind = ("SASL_" if has_users else "") + ("PLAINTEXT" if tls is None else "SSL")
     sasl = SaslSettings(mechanisms=("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")) if has_users else None
     listener = ListenerConfig(

@@ -181,9 +181,13 @@ class TlsConnection:
 
     def _not_trusted(self, error: ssl.SSLCertVerificationError) -> str:
         said = error.verify_message.rstrip(".")
-        advice = _ADVICE.get(error.verify_code, "give the CA that signed it as tls=TLS(ca=…)")
-        if self._tls.server_side:
-            advice = advice.replace("tls=TLS(", "ServerTLS(")
+        is_server = self._tls.server_side
+        if error.verify_code in _OF_THE_CA:
+            advice = _CA_OF_CLIENTS if is_server else _CA_OF_BROKERS
+        elif error.verify_code == _PURPOSE:
+            advice = _FOR_CLIENTS if is_server else _FOR_SERVERS
+        else:
+            advice = _ADVICE.get(error.verify_code, "it has to be replaced")
         if error.verify_code in _OF_THE_NAME:
             said = f"it is not for {self._expected!r}"
         return f"{self._other}'s certificate is not trusted: {said}; {advice}"
@@ -210,9 +214,24 @@ _TYPES = {
 _OF_THE_NAME = (62, 64)
 """OpenSSL's codes for a certificate of another host, and of another IP address."""
 
+_OF_THE_CA = (2, 18, 19, 20, 21, 27)
+"""OpenSSL's codes for a certificate whose CA is missing, or is not trusted."""
+_CA_OF_CLIENTS = "give the CA that signed it as ServerTLS(ca=…)"
+_CA_OF_BROKERS = "give the CA that signed it as tls=TLS(ca=…)"
+
+_PURPOSE = 26
+"""OpenSSL's code for a certificate of a client that a server shows, or the other way round."""
+_FOR_CLIENTS = "it has to be issued for clients (extendedKeyUsage clientAuth)"
+_FOR_SERVERS = "it has to be issued for servers (extendedKeyUsage serverAuth)"
+
+_TOO_WEAK = "it has to be issued again, by its CA as well, with keys of 2,048 bits (RSA) and SHA-256"
 _ADVICE = {
-    9: "check the clock of this machine",
-    10: "it has to be renewed",
+    9: "it was issued for later, or the clock of this machine is wrong",
+    # OpenSSL does not say which certificate of the chain has expired.
+    10: "it has to be renewed, or the CA that signed it",
+    66: _TOO_WEAK,
+    67: _TOO_WEAK,
+    68: _TOO_WEAK,
     62: "it has to name what brokers advertise; TLS(check_hostname=False) accepts any name",
     64: "it has to name what brokers advertise; TLS(check_hostname=False) accepts any name",
 }
@@ -221,9 +240,10 @@ _ADVICE = {
 _BAD_CERTIFICATE = ("BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN")
 """Alerts about a certificate that the peer rejects; Java also sends them if it is missing or has expired."""
 _UNTRUSTED = (
-    "{other} does not accept this side's certificate: it has expired, or the CA that signed it is missing in {other}'s "
-    "truststore"
+    "{other} does not accept this side's certificate: it has expired or is not valid yet, or the CA that signed it is "
+    "missing in {other}'s truststore"
 )
+_NO_SHARED_VERSION = "{other} shares no version of TLS with this side, which supports TLS 1.2 and newer"
 _MEANINGS = {
     "CERTIFICATE_REQUIRED": "{other} requires a certificate, and got none: give TLS(certificate=…, key=…)",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "{other} sent no certificate, and one is required",
@@ -233,8 +253,12 @@ _MEANINGS = {
     "CERTIFICATE_REVOKED": "{other} does not accept this side's certificate: it was revoked and has to be replaced",
     "ACCESS_DENIED": "{other} denies access to this side's certificate",
     "HANDSHAKE_FAILURE": "{other} shares no cipher with this side, or requires a certificate: give TLS(certificate=…)",
-    "PROTOCOL_VERSION": "{other} shares no version of TLS with this side, which supports TLS 1.2 and newer",
-    "UNSUPPORTED_PROTOCOL": "{other} shares no version of TLS with this side, which supports TLS 1.2 and newer",
+    "UNSUPPORTED_CERTIFICATE": "{other} does not accept this side's certificate: it was issued for another purpose",
+    "PROTOCOL_VERSION": _NO_SHARED_VERSION,
+    "UNSUPPORTED_PROTOCOL": _NO_SHARED_VERSION,
+    "VERSION_TOO_LOW": _NO_SHARED_VERSION,
+    "INAPPROPRIATE_FALLBACK": "{other} fell back to an older version of TLS, although both sides support a newer one: "
+    "the network lost the first attempt, or an attacker in the network forces the older version",
     "WRONG_VERSION_NUMBER": "{other} does not speak TLS: its listener is for plaintext, or is not Kafka; for "
     "plaintext, leave out tls=, or set security.protocol=PLAINTEXT or SASL_PLAINTEXT",
     "HTTP_REQUEST": "{other} speaks HTTP, not TLS",
@@ -444,10 +468,15 @@ def _load_own(context: ssl.SSLContext, options: _Options, certificate: Pem) -> N
             if is_encrypted:
                 what = "does not open with this key_password" if options.key_password else "needs a key_password"
                 why = f"{its_key} is encrypted, and {what}"
+            elif "KEY_VALUES_MISMATCH" in str(error) and options.key is None:
+                why = f"{own} has a key that does not belong to its first certificate"
             elif "KEY_VALUES_MISMATCH" in str(error):
                 why = f"{its_key} does not belong to {own}"
             elif options.key is None:
-                why = f"{own} must have a certificate and its key, in PEM: give the key as key=… if it is separate"
+                advice = "give the key as key=… if it is separate"
+                if isinstance(options, ServerTLS):
+                    advice = "give the key as ServerTLS(key=…) if it is separate"
+                why = f"{own} must have a certificate and its key, in PEM: {advice}"
             else:
                 why = f"{own} must have a certificate, and {its_key} its key, in PEM"
             raise ConfigurationError(f"tls: {why}") from None

@@ -8,14 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
+import trustme
 
 import ottla.sync
 from ottla.brokerlite.config import BrokerConfig
-from ottla.errors import ConfigurationError
+from ottla.errors import AuthenticationFailed, ConfigurationError, TopicAuthorizationFailed
 from ottla.proxy.config import ProxyConfig
 from ottla.testing import Broker
 from ottla.tls import TLS
+from tests import tls
 from tests.patience import HUNG
 
 
@@ -155,6 +158,87 @@ def test_the_port_is_reserved_until_the_block_ends_and_again_in_the_next_block(t
             assert not is_free()
         assert is_free()
     assert broker.port == port
+
+
+# -- users and certificates
+
+
+SECRETS = {"alice": "secret"}
+
+
+def stored(broker: Broker, user: str | None) -> None:
+    connection = ottla.sync.connect(broker.bootstrap, **broker.client_options(user), connect_timeout=HUNG)
+    with connection as client, client.producer() as producer:
+        producer.send("orders", b"an order")
+
+
+@pytest.mark.ottla_broker(users=SECRETS, certificates=True)
+def test_a_marker_gives_a_test_a_broker_with_users_and_certificates(ottla_broker: Broker) -> None:
+    stored(ottla_broker, "alice")
+    ottla_broker.restart()
+    stored(ottla_broker, "alice")
+    options = ottla_broker.client_options("alice")
+    for wrong in (
+        options | {"sasl": ottla.ScramSha512("alice", "another")},
+        options | {"tls": TLS()},
+        {"tls": options["tls"]} | {"sasl": ottla.ScramSha512("bob", "secret")},
+    ):
+        client = ottla.sync.connect(ottla_broker.bootstrap, **wrong, connect_timeout=HUNG)
+        with pytest.raises(AuthenticationFailed), client:
+            pass
+
+
+def test_a_broker_with_certificates_serves_other_clients(tmp_path: Path) -> None:
+    with Broker(users=SECRETS, certificates=True) as broker:
+        reports: list[Any] = []
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "security.protocol": "SASL_SSL",
+                "ssl.ca.pem": broker.ca,
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": "alice",
+                "sasl.password": SECRETS["alice"],
+            }
+        )
+        producer.produce("orders", b"an order", on_delivery=lambda error, message: reports.append(error))
+        assert producer.flush(HUNG) == 0
+        assert reports == [None]
+        assert "PRIVATE" not in str(broker.ca) + repr(broker.client_options("alice")) + repr(broker.config)
+
+
+def test_without_users_a_client_is_the_subject_of_its_certificate() -> None:
+    config = BrokerConfig(port=0, acls=True, super_users=("User:CN=admin",))
+    with Broker(config, certificates=True) as broker:
+        stored(broker, "admin")
+        for user in ("app", None):
+            with pytest.raises(TopicAuthorizationFailed):
+                stored(broker, user)
+
+
+def test_what_a_client_cannot_have_is_refused() -> None:
+    with Broker() as plain, Broker(users=SECRETS) as users:
+        assert plain.client_options() == {}
+        with pytest.raises(ConfigurationError, match="this broker has no users: give it users="):
+            plain.client_options("alice")
+        assert list(users.client_options("alice")) == ["sasl"]
+        for name in ("bob", None):
+            with pytest.raises(ConfigurationError, match=f"there is no user {name!r}: there are 'alice'"):
+                users.client_options(name)
+    ca = trustme.CA()
+    with (
+        Broker(tls=tls.serving(ca, "127.0.0.1")) as own,
+        pytest.raises(ConfigurationError, match="certificate of yours"),
+    ):
+        own.client_options()
+    with pytest.raises(ConfigurationError, match="certificates=True or tls=…, not both"):
+        Broker(certificates=True, tls=tls.serving(ca, "127.0.0.1"))
+
+
+def test_certificates_need_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'ottla\[certificates\]'"):
+        Broker(certificates=True)
 
 
 def test_the_options_of_a_broker_belong_to_its_configuration() -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 import typer
 
 from ottla.brokerlite.config import BrokerConfig
 from ottla.cli import configuration, servers
 from ottla.config_file import COMMAND_LINE, OF_LOGS, OF_ONE_SERVER, dashed
 from ottla.proxy.config import ProxyConfig
+from tests import tls
 
 Check = Callable[[Path], None]
 CHECKS: dict[str, tuple[Check, str]] = {
@@ -88,3 +90,23 @@ def test_errors_know_which_settings_are_of_one_server() -> None:
     for server, other in (("broker", "proxy"), ("proxy", "broker")):
         own = options[server] - options[other] - {*COMMAND_LINE, *OF_LOGS}
         assert sorted(own) == sorted(OF_ONE_SERVER[server])
+
+
+@pytest.mark.parametrize("server", CHECKS)
+def test_a_server_whose_key_is_elsewhere_is_sent_to_no_setting_that_it_refuses(
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = (trustme.CA().issue_cert("localhost") for _ in range(2))
+    certificate = "".join(map(tls.text, one.cert_chain_pems))
+    pem, file = tmp_path / "server.pem", tmp_path / "server.toml"
+    start = 'upstream = "kafka:1"\n' if server == "proxy" else ""
+    file.write_text(f'{start}listeners = "SSL://localhost:1"\nssl.keystore.location = "{pem}"\n')
+    for contents, said in (
+        (certificate, "must have a certificate and its key, in PEM: put both into one file"),
+        (certificate + tls.text(other.private_key_pem), "has a key that does not belong to its first certificate"),
+    ):
+        pem.write_text(contents)
+        with pytest.raises(typer.Exit):
+            CHECKS[server][0](file)
+        told = capsys.readouterr().err
+        assert said in told and "ssl.key.location" not in told

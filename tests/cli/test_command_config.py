@@ -238,6 +238,8 @@ def test_a_file_may_be_a_pipe() -> None:
             "sasl.mechanism, sasl.username and sasl.password",
             "set security.protocol=SASL_SSL or SASL_PLAINTEXT, sasl.mechanism, sasl.username and sasl.password",
         ),
+        ("give the CA that signed it as ServerTLS(ca=…)", "give the CA that signed it as ssl.truststore.location"),
+        ("give the key as ServerTLS(key=…) if it is separate", "put both into one file"),
         ("leave out sasl=, or", "use security.protocol=PLAINTEXT or SSL, or"),
     ],
 )

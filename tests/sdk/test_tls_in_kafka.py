@@ -95,8 +95,8 @@ def connected(loop: Loop, address: str, seconds: float, **options: Any) -> None:
 
 NAMED = "the broker's certificate is not trusted: it is not for 'localhost'; it has to name what brokers advertise; "
 UNTRUSTED = (
-    "the broker does not accept this side's certificate: it has expired, or the CA that signed it "
-    "is missing in the broker's truststore"
+    "the broker does not accept this side's certificate: it has expired or is not valid yet, or the CA that "
+    "signed it is missing in the broker's truststore"
 )
 
 

@@ -1,6 +1,10 @@
 """Calls the observers of a listener for each request: when it is answered, or when its connection ends.
 
-Rule: a listener without observers reads no field of a request for this, and takes no time.
+Rules:
+- A listener without observers reads no field of a request for this, and takes no time.
+- Observers never see a password or a token. A client may send a SASL token without a header where no token is due, for
+  example because it takes a listener for another one. Its bytes in the place of a client id are then a part of a
+  password, or a whole JWT.
 """
 
 import time
@@ -8,10 +12,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.client_info import ClientInfo
+from ottla.codec.apis import NAMES
 from ottla.codec.wire import Buffer
 
 _HEAD = 10
 """Bytes of a request up to the length of its client id: key, version, correlation id."""
+_VERSIONS = 32
+"""More than any API has, and the first printable character of ASCII."""
 
 
 class AnsweredRequest(NamedTuple):
@@ -20,7 +27,7 @@ class AnsweredRequest(NamedTuple):
     Attributes:
         client: the client's connection.
         key, version: of the API; -1 if the frame is too short.
-        client_id: from the header; ``None``: it has none.
+        client_id: from the header; ``None``: it has none, or the frame is no request of Kafka's.
         size: bytes of the request, without its length field.
         response: bytes of the response with its length field, 0 if it has none (``acks=0``); ``None``: the connection
             ended before.
@@ -65,9 +72,17 @@ class ObservedRequest:
         key, version = (int.from_bytes(head[at : at + 2], "big", signed=True) for at in (0, 2))
         if len(head) < _HEAD:
             key = version = -1
-        named = len(head) >= _HEAD and head[8] < 0x80  # otherwise it is null
+        named = len(head) >= _HEAD and head[8] < 0x80 and _is_request(key, version)  # otherwise it is null
         client_id = head[_HEAD:].decode(errors="replace") if named else None
         seconds, at = time.perf_counter() - self._began, time.time_ns()
         request = AnsweredRequest(self._client, key, version, client_id, self._size, response, errors, at, seconds)
         for observer in observers:
             observer(request)
+
+
+def _is_request(key: int, version: int) -> bool:
+    """Whether a frame begins as requests do, and no SASL token does.
+
+    PLAIN's begins with a null byte and a user; after a user of one character comes the password.
+    """
+    return key in NAMES and 0 <= version < _VERSIONS

@@ -78,7 +78,8 @@ class Incoming:
             self._outbox.append_sealed(_REFUSAL)
             seems = looks_like(bytes(data[:8])) or "Kafka's protocol without TLS"
             raise RemoteProtocolError(
-                f"this port needs TLS, but this looks like {seems}: set security.protocol=SSL, or use another port"
+                f"this port needs TLS, but this looks like {seems}: set security.protocol=SSL or SASL_SSL, or use "
+                "another port"
             )
         self._speaks_tls = True
         self._outbox.append_sealed(tls.feed(data))
