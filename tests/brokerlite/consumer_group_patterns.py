@@ -3,6 +3,7 @@
 Apache Kafka resolves a regular expression after it has answered the heartbeat, and looks for new topics every ten
 seconds. So after each step the members send heartbeats until the group has settled, and only then it is described,
 without its epochs. The assignor is `range`, whose result does not depend on the steps before.
+`python -m tests.brokerlite.record_consumer_groups` records the answers of Apache Kafka.
 """
 
 import random
@@ -14,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from ottla.brokerlite.machines.consumer_groups.assignors import Candidate, range_
-from tests.brokerlite.consumer_group_lines import MachineLine, create, delete
+from tests.brokerlite.consumer_group_lines import Line, MachineLine, create, delete
 from tests.brokerlite.consumer_group_walks import Asking, Owned, Said
 
 WALKS_WITH_PATTERNS = 24
@@ -95,6 +96,7 @@ class PatternWalk:
         }
 
     def expected(self) -> dict[str, Owned]:
+        """The partitions of each member when the group has settled."""
         ids = {name: UUID(int=number) for number, name in enumerate(sorted(self.counts))}
         known = {topic_id: name for name, topic_id in ids.items()}
         candidates = {
@@ -166,6 +168,9 @@ class PatternWalk:
                 yield f"{act}: described", self.described()
 
 
-def walk_with_patterns(asking: Asking, seed: int) -> Iterator[Said]:
-    """Members join, change between names and patterns, and leave, while topics come and go; all in a seed's order."""
-    yield from PatternWalk(asking, seed).steps()
+def pattern_sequences(line: Line) -> Iterator[list[Any]]:
+    """Run all walks; yield the name, the step and the summary of each answer."""
+    for seed in range(WALKS_WITH_PATTERNS):
+        name = f"patterns {seed}"
+        for label, said in PatternWalk(Asking(line, name, {}), seed).steps():
+            yield [name, label, said]
