@@ -17,13 +17,12 @@ from uuid import UUID
 from ottla.brokerlite.machines.consumer_groups.assignors import Candidate, range_
 from tests.brokerlite.consumer_group_lines import Line, MachineLine, create, delete
 from tests.brokerlite.consumer_group_walks import Asking, Owned, Said
+from tests.patience import HUNG
 
 WALKS_WITH_PATTERNS = 24
 STEPS = 14
-LONGEST = 25.0
-"""Seconds until a group counts as settled that is not as expected; Apache Kafka needs ten to find a new topic."""
 ROUNDS = 20
-"""The same for brokerlite, whose coordinator answers at once: heartbeats of each member."""
+"""Heartbeats of each member until brokerlite, which answers at once, counts as settled whatever it says."""
 PATTERNS = (
     *("{}-.*", "{}-a", "{}-[bc]", "{}-(a|d)", ".*{}-[^a]", "(?i){}-A", "{}-\\w", "{}-a|{}-b"),
     *("{}", "{}-", "no-such-.*"),
@@ -34,7 +33,7 @@ INVALID = ("{}-(", "[a", "*", "{}-(?=a)", "{}\\1", "a{{2,1}}")
 
 @dataclass
 class Member:
-    """What a member has told, and what it was told."""
+    """The subscription and the state of a member."""
 
     names: tuple[str, ...] = ()
     pattern: str = ""
@@ -65,7 +64,7 @@ class PatternWalk:
         names = self.rng.choice(((), (f"{self.prefix}-a",), (f"{self.prefix}-b", f"{self.prefix}-d")))
         pattern = self.rng.choice(PATTERNS).format(self.prefix, self.prefix) if self.rng.random() < 0.7 else ""
         told: dict[str, Any] = {"subscribed_topic_names": names, "subscribed_topic_regex": pattern}
-        if member.epoch and self.rng.random() < 0.3:  # a heartbeat may leave out what is as before
+        if member.epoch and self.rng.random() < 0.3:  # a heartbeat may leave out unchanged fields
             del told["subscribed_topic_names"]
         member.names = told.get("subscribed_topic_names", member.names)
         member.pattern = pattern
@@ -110,9 +109,9 @@ class PatternWalk:
         }
 
     def settled(self) -> list[Any]:
-        """Send heartbeats until the group is as expected, or for a long time; return what the broker says."""
+        """Send heartbeats until the group is as expected, or for a long time; return its description."""
         expected = self.expected()
-        end = time.monotonic() + LONGEST
+        end = time.monotonic() + HUNG
         for round_ in range(1_000_000):
             for name, member in self.members.items():
                 self.beat(name, owned=member.has)

@@ -1,5 +1,5 @@
 """Records the answers of Apache Kafka to the requests of `tests.brokerlite.consumer_group_walks`, `_scenes` and
-`_patterns`, for the quick tests.
+`_patterns`.
 
 Run it with ``python -m tests.brokerlite.record_consumer_groups`` after a change of the requests, or for a new Kafka.
 """

@@ -165,7 +165,7 @@ class Authorizer:
         return known
 
     def authorize_all(self, principal: str, host: str, right: Right) -> bool:
-        """Return whether the principal has the right on every resource, also on those that may be created later."""
+        """Return whether the principal has the right on every resource of the type, also on future ones."""
         key = (principal, host, right)
         if (known := self._decided_all.get(key)) is None:
             of_type = self._by_type.get(right.resource_type, _AclsOfType())
