@@ -108,6 +108,23 @@ def test_who_has_a_right_by_an_acl_for_it_has_it_on_some_resource(
         assert not authorizer.authorize_any(ALICE, HERE, right)
 
 
+@given(st.lists(acls, max_size=8), st.lists(acls, max_size=3), rights, st.booleans())
+def test_who_has_a_right_on_all_resources_has_it_on_each_name(
+    every: list[Acl], added: list[Acl], right: Right, allow_if_none: bool
+) -> None:
+    authorizer = Authorizer(every, allow_if_none=allow_if_none)
+    authorizer.authorize_all(ALICE, HERE, right)  # it must not be remembered
+    for acl in added:
+        authorizer.add(acl)
+    every = [*every, *added]
+    prefixes = {acl.resource_name for acl in every if acl.pattern_type is PatternType.PREFIXED}
+    literal = {acl.resource_name for acl in every} - {"*"}
+    tried = {"of nobody", *literal, *prefixes, *(f"{each} and more" for each in prefixes)}
+    expected = all(plainly(every, ALICE, HERE, right, name, allow_if_none) for name in tried)
+    for _ in range(2):
+        assert authorizer.authorize_all(ALICE, HERE, right) is expected
+
+
 def test_super_users_may_do_everything_and_nobody_else_if_acls_are_lost() -> None:
     deny = allow(AclOperation.ALL, "*", "User:*")._replace(permission=AclPermissionType.DENY)
     authorizer = Authorizer([deny], super_users=[ALICE], allow_if_none=True)
@@ -117,6 +134,7 @@ def test_super_users_may_do_everything_and_nobody_else_if_acls_are_lost() -> Non
     assert authorizer.authorize(BOB, HERE, READ_TOPIC, "t") and authorizer.authorize(BOB, HERE, READ_GROUP, "g")
     authorizer.distrust()
     assert authorizer.authorize(ALICE, HERE, READ_TOPIC, "t") and authorizer.authorize_any(ALICE, HERE, WRITE_TOPIC)
+    assert authorizer.authorize_all(ALICE, HERE, READ_TOPIC) and not authorizer.authorize_all(BOB, HERE, READ_TOPIC)
     assert not authorizer.authorize(BOB, HERE, READ_TOPIC, "t") and not authorizer.authorize_any(BOB, HERE, WRITE_TOPIC)
 
 

@@ -1,6 +1,6 @@
 """ShareGroupDescribe v1: describes share groups and their members (KIP-932).
 
-If the client may not describe a topic of a group, it sees nothing of the group.
+If the client may not describe a topic that a member has, it sees nothing of the group.
 
 Source: KafkaApis.scala (handleShareGroupDescribe), ShareGroup.java (asDescribedGroup).
 """
@@ -46,7 +46,8 @@ def _described(broker: BrokerCore, call: Call, group_id: str) -> DescribedGroup:
     broker.groups.check_kind(group_id, ShareGroup.kind)
     group = broker.share_groups.find(group_id)
     members = tuple(_member(broker, each) for each in group.members.values())
-    check_topics(broker, call, DESCRIBE_TOPIC, (name for member in group.members.values() for name in member.topics))
+    topics = (topic.topic_name for member in members for topic in member.assignment.topic_partitions)
+    check_topics(broker, call, DESCRIBE_TOPIC, topics)
     return DescribedGroup(
         error_code=0,
         group_id=group_id,

@@ -27,6 +27,8 @@ from ottla.codec.apis.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
+from ottla.codec.apis.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.codec.apis.consumer_group_heartbeat import LEAVE, ConsumerGroupHeartbeatRequest
 from ottla.codec.apis.create_acls import (
     AclCreation,
     AclOperation,
@@ -110,6 +112,7 @@ from ottla.codec.apis.txn_offset_commit import (
 from ottla.codec.apis.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from ottla.codec.frames import build_response, parse_response
 from ottla.codec.wire import NO_UUID, api
+from ottla.errors import TopicAuthorizationFailed
 from tests.brokerlite.brokers import Remote
 from tests.brokerlite.machine import NEWEST, TODAY, Machine, a_batch
 from tests.brokerlite.peer import Peer
@@ -1029,6 +1032,11 @@ def shares(asking: Asking) -> Iterator[Said]:
         ),
         "Describe": ("allow alice Describe Group sharers",),
         "Describe, and on a topic": ("allow alice Describe Group sharers", "allow alice Describe Topic shared"),
+        "Describe, and on the topics that exist": (
+            "allow alice Describe Group sharers",
+            "allow alice Describe Topic shared",
+            "allow alice Describe Topic shared-secret",
+        ),
         "Describe, and on all topics": ("allow alice Describe Group sharers", "allow alice Describe Topic *"),
         "Delete": ("allow alice Delete Group idle",),
         "Delete, and Read on a topic": ("allow alice Delete Group idle", "allow alice Read Topic shared"),
@@ -1052,7 +1060,7 @@ def shares(asking: Asking) -> Iterator[Said]:
         for topics_ in (("shared",), names):
             told = beat("stranger", 3, group="sharers", subscribed_topic_names=topics_)
             yield asking.said(f"{name}: ShareGroupHeartbeat {topics_}", told, 1)
-        yield asking.said(f"{name}: ShareGroupDescribe", describing, 1)
+        yield f"{name}: ShareGroupDescribe", described_groups(broker.ask(describing, 1, "alice"))
         yield asking.said(f"{name}: ShareFetch", fetch_shared(ids, 0, "alice", group="sharers"), 1)
         given = acknowledge_shared(ids, 1, "alice", group="sharers")
         yield asking.said(f"{name}: ShareAcknowledge", given, 1)
@@ -1088,6 +1096,157 @@ def acknowledge_shared(ids: Iterable[uuid.UUID], epoch: int, member: str, *, gro
     return replace(parts[0], topics=tuple(topic for each in parts for topic in each.topics))
 
 
+def described_groups(answer: Any) -> list[Any]:
+    """The summary of a description of groups whose members have topics; the text if a topic hides a group."""
+    return sorted(
+        [
+            each.group_id,
+            each.error_code,
+            each.error_message if each.error_code == TopicAuthorizationFailed.code else None,
+            [each.group_state, each.group_epoch > 0, each.assignment_epoch > 0, each.assignor_name],
+            each.authorized_operations,
+            sorted(
+                [member.member_id, sorted(member.subscribed_topic_names), sorted(topics_of(member.assignment))]
+                for member in each.members
+            ),
+        ]
+        for each in answer.groups
+    )
+
+
+def topics_of(assignment: Any) -> list[str]:
+    return [each.topic_name for each in assignment.topic_partitions]
+
+
+def keep(member: str, epoch: int, *, group: str, **told: Any) -> ConsumerGroupHeartbeatRequest:
+    """A heartbeat of a consumer group's member."""
+    if epoch == 0:
+        told = {"rebalance_timeout_ms": 60_000, "topic_partitions": ()} | told
+    return ConsumerGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch, **told)
+
+
+def enter(asking: Asking, group: str, count: int, user: str | None = None, **told: Any) -> Any:
+    """Join a consumer group, and send heartbeats until the member has this number of topics, or gets an error."""
+    answer = asking.broker.ask(keep("member", 0, group=group, **told), 1, user)
+    deadline = time.monotonic() + HUNG
+    while not answer.error_code and (answer.assignment is None or len(answer.assignment.topic_partitions) < count):
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.05)
+        # A request with all fields gets the whole assignment.
+        full = {"rebalance_timeout_ms": 60_000, "topic_partitions": ()} | told
+        answer = asking.broker.ask(keep("member", answer.member_epoch, group=group, **full), 1, user)
+    return answer
+
+
+def consumers(asking: Asking) -> Iterator[Said]:
+    """Consumer groups (KIP-848): ``consumers`` has all topics; ``hopeful`` also subscribes to a missing topic."""
+    broker, names = asking.broker, ("consumed", "consumed-secret")
+    for name in names:
+        asking.create(name)
+    enter(asking, "consumers", 2, subscribed_topic_names=names)
+    enter(asking, "hopeful", 1, subscribed_topic_names=("consumed", "no-such"))
+    ids = ("consumers", "hopeful", "none")
+    describing = ConsumerGroupDescribeRequest(group_ids=ids, include_authorized_operations=True)
+    describe, read = (tuple(f"allow alice {each} Group {group}" for group in ids) for each in ("Describe", "Read"))
+    sets: dict[str, tuple[str, ...]] = {
+        "nothing": (),
+        "Describe": describe,
+        "Describe, and on a topic": (*describe, "allow alice Describe Topic consumed"),
+        "Describe, and on the other topic": (*describe, "allow alice Describe Topic consumed-secret"),
+        "Describe, and on all topics but one": (
+            *describe,
+            "allow alice Describe Topic *",
+            "deny alice Describe Topic consumed-secret",
+        ),
+        "Describe, and on all topics": (*describe, "allow alice Describe Topic *"),
+        "Describe on a group, and on all topics": (describe[0], "allow alice Describe Topic *"),
+        "Read": read,
+        "Read, and on a topic": (*read, "allow alice Read Topic consumed"),
+        "Read, and Write on a topic": (*read, "allow alice Write Topic consumed"),
+        "Read, and Describe on a prefix": (*read, "allow alice Describe Topic consumed prefixed"),
+        "Read, and Describe on all topics": (*read, "allow alice Describe Topic *"),
+        "Delete": tuple(f"allow alice Delete Group {group}" for group in ids),
+    }
+    told: dict[str, dict[str, Any]] = {
+        "a topic": {"subscribed_topic_names": ("consumed",)},
+        "two topics": {"subscribed_topic_names": names},
+        "a missing topic": {"subscribed_topic_names": ("consumed", "no-such")},
+        "no topic": {"subscribed_topic_names": ()},
+        "nothing new": {},
+        "no pattern": {"subscribed_topic_regex": ""},
+    }
+    for name, acls in sets.items():
+        asking.grant(*acls)
+        for what, fields in told.items():
+            beating = keep("stranger", 3, group="consumers", **fields)
+            yield asking.said(f"{name}: ConsumerGroupHeartbeat with {what}", beating, 1)
+        joining = keep("stranger", 0, group="consumers", subscribed_topic_names=("consumed-secret", "no-such"))
+        if "all topics" not in name and "prefix" not in name:
+            yield asking.said(f"{name}: ConsumerGroupHeartbeat of a new member", joining, 1)
+        yield asking.said(f"{name}: ConsumerGroupHeartbeat, the end", keep("stranger", LEAVE, group="consumers"), 1)
+        yield f"{name}: ConsumerGroupDescribe", described_groups(broker.ask(describing, 1, "alice"))
+        yield asking.said(f"{name}: ListGroups with consumers", ListGroupsRequest(types_filter=("consumer",)), 5)
+
+
+PATTERNS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "nothing": (0, ()),
+    "Describe on a topic": (1, ("allow alice Describe Topic matched",)),
+    "Read on a topic": (1, ("allow alice Read Topic matched",)),
+    "Describe on a prefix": (2, ("allow alice Describe Topic matched prefixed",)),
+    "Describe on all topics": (2, ("allow alice Describe Topic *",)),
+    "Read on all topics": (2, ("allow alice Read Topic *",)),
+    "all topics but one": (1, ("allow alice Describe Topic *", "deny alice Describe Topic matched-secret")),
+    "all topics but a prefix": (1, ("allow alice Read Topic *", "deny alice All Topic matched- prefixed")),
+    "all topics, one denied to another": (2, ("allow * Describe Topic *", "deny bob Describe Topic matched-secret")),
+    "all topics, one denied on another host": (
+        2,
+        ("allow alice Describe Topic *", "deny alice Describe Topic matched-secret @10.0.0.1"),
+    ),
+    "all topics, Read of one denied": (2, ("allow alice Describe Topic *", "deny alice Read Topic matched-secret")),
+}
+"""Rights on topics, and how many of two topics a pattern finds with them."""
+PATTERNS_IF_NONE: dict[str, tuple[int, tuple[str, ...]]] = {
+    "no ACL": (2, ()),
+    "another's right on a topic": (1, ("allow bob Read Topic matched-secret",)),
+    "another's right on a prefix": (1, ("allow bob Read Topic matched- prefixed",)),
+    "another's right on all topics": (0, ("allow bob Read Topic *",)),
+    "a right on a topic": (2, ("allow alice Read Topic matched-secret",)),
+    "a right on a prefix of others' topics": (
+        2,
+        ("allow alice Describe Topic m prefixed", "allow bob Read Topic matched-s prefixed"),
+    ),
+    "a denied topic": (1, ("deny alice Describe Topic matched-secret",)),
+}
+"""The same for a broker that allows everything on resources without ACLs."""
+
+
+def patterns(asking: Asking) -> Iterator[Said]:
+    """Members of consumer groups that subscribe to a pattern; each has a group of its own."""
+    yield from _patterns(asking, PATTERNS)
+    asking.grant("allow alice Describe Topic *")
+    yield asking.said("a pattern without Read on the group", keep("m", 0, group="closed", **_PATTERN), 1)
+    asking.grant("allow alice Read Group open", "allow alice Describe Topic *")
+    yield asking.said("a pattern and a denied group", keep("m", 0, group="closed", **_PATTERN), 1)
+
+
+def patterns_without_acls(asking: Asking) -> Iterator[Said]:
+    yield from _patterns(asking, PATTERNS_IF_NONE)
+
+
+_PATTERN = {"subscribed_topic_regex": "matched.*"}
+
+
+def _patterns(asking: Asking, sets: dict[str, tuple[int, tuple[str, ...]]]) -> Iterator[Said]:
+    for name in ("matched", "matched-secret"):
+        asking.create(name)
+    for number, (name, (count, acls)) in enumerate(sets.items()):
+        asking.grant(f"allow alice Read Group matching-{number}", *acls)
+        answer = enter(asking, f"matching-{number}", count, "alice", **_PATTERN)
+        found = [] if answer.assignment is None else answer.assignment.topic_partitions
+        said = [answer.error_code, sorted(asking.summary([each.topic_id for each in found]))]
+        yield f"a pattern with {name}", said
+
+
 Scene = Callable[[Asking], Iterator[Said]]
 SCENES: dict[str, Scene] = {
     "decisions": decisions,
@@ -1098,9 +1257,14 @@ SCENES: dict[str, Scene] = {
     "sessions": sessions,
     "administration": administration,
     "share groups": shares,
+    "consumer groups": consumers,
+    "patterns": patterns,
 }
 """For brokers with ACLs."""
-SCENES_IF_NONE: dict[str, Scene] = {"without ACLs": without_acls}
+SCENES_IF_NONE: dict[str, Scene] = {
+    "without ACLs": without_acls,
+    "patterns where there is no ACL": patterns_without_acls,
+}
 """For brokers with ACLs that also allow everything on resources without ACLs."""
 
 

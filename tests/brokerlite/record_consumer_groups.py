@@ -1,5 +1,5 @@
-"""Records the answers of Apache Kafka to the requests of `tests.brokerlite.consumer_group_walks` and `_scenes`, for the
-quick tests.
+"""Records the answers of Apache Kafka to the requests of `tests.brokerlite.consumer_group_walks`, `_scenes` and
+`_patterns`.
 
 Run it with ``python -m tests.brokerlite.record_consumer_groups`` after a change of the requests, or for a new Kafka.
 """
@@ -7,14 +7,18 @@ Run it with ``python -m tests.brokerlite.record_consumer_groups`` after a change
 import gzip
 import json
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tests import kafka
 from tests.brokerlite.consumer_group_lines import RemoteLine
+from tests.brokerlite.consumer_group_patterns import pattern_sequences
 from tests.brokerlite.consumer_group_scenes import SCENES
 from tests.brokerlite.consumer_group_walks import WALKS, sequences
 
 RECORDED = Path(__file__).parents[1] / "wire" / "consumer_groups.jsonl.gz"
+RECORDED_PATTERNS = RECORDED.with_name("consumer_group_patterns.jsonl.gz")
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     # brokerlite computes each assignment at once; otherwise the answers would depend on the time between requests.
@@ -30,11 +34,15 @@ def main() -> None:
         running = kafka.start(Path(folder), 1, SETTINGS)
         line = RemoteLine(running.bootstrap)
         try:
-            lines = [json.dumps(each) for each in sequences(line, range(WALKS), SCENES)]
+            _write(RECORDED, sequences(line, range(WALKS), SCENES))
+            _write(RECORDED_PATTERNS, pattern_sequences(line))
         finally:
             line.close()
             running.stop()
-    RECORDED.write_bytes(gzip.compress("".join(f"{each}\n" for each in lines).encode(), mtime=0))
+
+
+def _write(path: Path, lines: Iterable[list[Any]]) -> None:
+    path.write_bytes(gzip.compress("".join(f"{json.dumps(each)}\n" for each in lines).encode(), mtime=0))
 
 
 if __name__ == "__main__":

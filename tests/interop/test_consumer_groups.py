@@ -5,6 +5,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
@@ -12,9 +13,11 @@ import trio
 import ottla
 from ottla.errors import UnreleasedInstanceId, UnsupportedAssignor
 from tests import kafka
+from tests.interop.coordinator_logs import CONSUMER_OFFSETS, check_commits, check_owners, stored
 from tests.interop.groups import PARTITIONS, Group
 from tests.interop.lines import Message
 from tests.interop.members import CHOOSING, CONSUMER_PROTOCOL, MEMBERS, OURS, MemberClient
+from tests.interop.members import until as await_records
 from tests.interop.peers import LIBRDKAFKA, create_topic
 from tests.interop.raw_reader import RawReader
 from tests.interop.transfers import until as await_ends
@@ -84,6 +87,36 @@ def test_java_librdkafka_franz_go_and_ottla_are_members_of_one_group(
         group.leave()
         assert group.committed == group.sent
         assert all(member.records for member in group.members)
+
+
+@pytest.mark.deep
+def test_after_a_restart_of_the_broker_each_partition_has_one_owner_and_no_commit_goes_backwards(
+    tmp_path: Path,
+) -> None:
+    """Apache Kafka's own log tells: a member of each client has confirmed each change."""
+    running = kafka.start(tmp_path, 1, SETTINGS | {"offsets.topic.num.partitions": "1"})
+    try:
+        with Group(running.bootstrap) as group:
+            with group.flow():
+                members = group.join(MODERN, MODERN_JAVA, MODERN_OTHER, FRANZ)
+                running.kill()
+                running.revive()
+                first = group.sent
+                await_records(lambda: all(int(m.records[-1].value or b"") >= first for m in members), members)
+                group.await_shared()
+                members[1].kill()
+                group.await_shared()
+                members[3].leave()
+                group.await_shared()
+                group.join(FRANZ)
+            group.leave()
+            assert group.committed == group.sent
+        running.kill()
+        records = stored(running.data() / "__consumer_offsets-0", CONSUMER_OFFSETS)
+        assert check_owners(records, group.name) >= PARTITIONS
+        assert sum(check_commits(records, group.name).values()) == group.sent
+    finally:
+        running.stop()
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])

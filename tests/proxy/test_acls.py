@@ -11,6 +11,7 @@ from ottla.client_info import ClientInfo
 from ottla.codec import wire
 from ottla.codec.apis import APIS, NAMES
 from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.codec.apis.describe_configs import TOPIC
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -290,6 +291,32 @@ def test_a_list_has_only_topics_that_the_client_may_describe() -> None:
     assert [each.name for each in answer.topics] == ["orders"] and answer.brokers
     answer = world.request(3, MetadataRequest(topics=None), 9).parsed(MetadataResponse)
     assert [each.name for each in answer.topics] == ["orders", "secret"]
+
+
+@pytest.mark.parametrize(
+    ("acls", "options"),
+    [
+        (("deny alice Describe Topic secret",), {}),
+        (("deny * All Topic sec prefixed",), {}),
+        (("allow bob Read Topic secret",), {"allow_if_none": True}),
+    ],
+    ids=["a topic is denied", "a prefix is denied", "a topic is another user's"],
+)
+def test_a_pattern_that_upstream_matches_needs_describe_on_each_topic(
+    acls: tuple[str, ...], options: dict[str, Any]
+) -> None:
+    everything = () if options else ("allow alice Describe Topic *",)
+    pattern = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=0, subscribed_topic_regex=".*", topic_partitions=()
+    )
+    world = world_of("allow alice Read Group g", *everything, *acls, **options)
+    told = world.request(1, pattern, 1).parsed(ConsumerGroupHeartbeatResponse)
+    assert told.error_code == TopicAuthorizationFailed.code
+    assert world.upstream.asked(ConsumerGroupHeartbeatRequest) == []
+    open_world = world_of("allow alice Read Group g", *everything, **options)
+    for each, number in ((open_world, 1), (world, 3)):
+        assert each.request(number, pattern, 1).parsed(ConsumerGroupHeartbeatResponse).error_code == 0
+        assert each.upstream.asked(ConsumerGroupHeartbeatRequest) == [pattern]
 
 
 def test_a_long_list_is_filtered_in_a_thread() -> None:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+from typer.testing import CliRunner
 
+from ottla.cli.commands import app
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import ConfigurationError, DataLoss, DecodeError
 from ottla.sdk.cluster import metadata
@@ -556,6 +558,32 @@ def test_a_group_that_refuses_commits_causes_one_warning_and_gets_them_once_it_a
     member.close()
     reader.latestOffset(following, limit)
     assert sum(max(offset, 0) for offset in committed(ottla_broker, "app", ("t", 0), ("t", 1))) == 1
+
+
+def test_ottla_groups_shows_the_position_of_a_query_and_its_lag(asked: Asked, ottla_broker: Broker) -> None:
+    write(ottla_broker, *"abc")
+    reader = asked(startingOffsets="earliest", groupIdPrefix="mine", maxOffsetsPerTrigger=2)
+    limit = reader.getDefaultReadLimit()
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    assert ottla_groups(ottla_broker, "list") == []
+    following = reader.latestOffset(first, limit)
+    [listed] = ottla_groups(ottla_broker, "list")
+    assert (listed["group"], listed["state"]) == ("mine", "Empty")
+    for end, committed_, lag in ((first, 2, 1), (following, 3, 0)):
+        reader.latestOffset(end, limit)
+        [described] = ottla_groups(ottla_broker, "describe", "mine")
+        assert (described["lag"], described["members"]) == (lag, [])
+        positions = {row["partition"]: (row["committed"], row["lag"]) for row in described["partitions"]}
+        assert positions[0] == (committed_, lag)
+
+
+def ottla_groups(broker: Broker, *arguments: str) -> list[Any]:
+    """The objects in the output of `ottla groups`."""
+    line = ["groups", *arguments, "--json", "--bootstrap", broker.bootstrap]
+    done = CliRunner().invoke(app, line)
+    assert done.exit_code == 0, done.output
+    read = [json.loads(each) for each in done.stdout.splitlines()]
+    return read[0] if arguments == ("list",) else read
 
 
 def test_no_offset_of_another_topic_is_committed(asked: Asked, ottla_broker: Broker) -> None:

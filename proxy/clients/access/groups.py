@@ -32,9 +32,7 @@ from ottla.proxy.clients.access.screening import PASS, Asked, Screen, Verdict, s
 
 _WITH_MESSAGE = 6
 """The first version of DescribeGroups with a text for each error."""
-_EVERY_TOPIC = "*"
-"""Stands for all topics: only ACLs for all of them apply to it."""
-_HIDDEN = "The described group uses topics that the client is not authorized to describe."
+_HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
 """Kafka's text."""
 
 
@@ -67,7 +65,7 @@ def consumer_group_heartbeat(asked: Asked) -> Verdict:
     request: ConsumerGroupHeartbeatRequest = asked.message
     error = refusal_of_member(asked, request.group_id, request.subscribed_topic_names)
     if error is None and request.subscribed_topic_regex:
-        error = asked.refuses(DESCRIBE_TOPIC, _EVERY_TOPIC)
+        error = asked.access.refusal_of_all(asked.client, DESCRIBE_TOPIC)
     if error is None:
         return PASS
     return Verdict(
@@ -163,7 +161,7 @@ def consumer_group_describe(asked: Asked) -> Verdict:
 
 
 def share_group_describe(asked: Asked) -> Verdict:
-    return _described(asked, of_shares.ShareGroupDescribeResponse, of_shares.DescribedGroup, hidden=_NOTHING)
+    return _described(asked, of_shares.ShareGroupDescribeResponse, of_shares.DescribedGroup)
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType(
@@ -179,14 +177,8 @@ _NOTHING: Mapping[str, Any] = MappingProxyType(
 """The fields of a group that is not described."""
 
 
-def _described(
-    asked: Asked, answer: type[Any], group: type[Any], hidden: Mapping[str, Any] = MappingProxyType({"members": ()})
-) -> Verdict:
-    """Describe groups whose topics the client may describe, too.
-
-    Args:
-        hidden: what Kafka answers about a group with other topics.
-    """
+def _described(asked: Asked, answer: type[Any], group: type[Any]) -> Verdict:
+    """Describe groups; if the client may not describe a topic that a member has, it sees nothing of the group."""
     kept, denied = sorted_out(asked.message.group_ids, lambda name: asked.refusal(DESCRIBE_GROUP, name))
     results = tuple(
         group(group_id=name, error_code=code, error_message=asked.denial(DESCRIBE_GROUP, name, code=code), **_NOTHING)
@@ -199,7 +191,7 @@ def _described(
         groups = (
             each
             if all(asked.shows(DESCRIBE_TOPIC, name) for name in _topics_of(each.members))
-            else replace(each, error_code=TopicAuthorizationFailed.code, error_message=_HIDDEN, **hidden)
+            else replace(each, error_code=TopicAuthorizationFailed.code, error_message=_HIDDEN, **_NOTHING)
             for each in response.groups
         )
         return replace(response, groups=(*groups, *results))
@@ -209,9 +201,9 @@ def _described(
 
 
 def _topics_of(members: Sequence[Any]) -> set[str]:
+    """The topics that members have or will have; as in Kafka, topics to which they only subscribe do not count."""
     names: set[str] = set()
     for member in members:
-        names.update(member.subscribed_topic_names)
         for assignment in (member.assignment, getattr(member, "target_assignment", None)):
             names.update(each.topic_name for each in (assignment.topic_partitions if assignment else ()))
     return names

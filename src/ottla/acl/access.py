@@ -7,7 +7,7 @@
 Rule: handlers ask always, and never whether ACLs are on: `Access` itself lets everyone do everything.
 """
 
-from ottla.acl.acls import CLUSTER_NAME, kafkas_name
+from ottla.acl.acls import ANY_NAME, CLUSTER_NAME, kafkas_name
 from ottla.acl.audit import Audit
 from ottla.acl.authorizer import Authorizer
 from ottla.acl.rights import OPERATIONS, Right
@@ -52,6 +52,10 @@ class Access:
         """Return the error if the client does not have a right that its request needs."""
         return None
 
+    def refusal_of_all(self, client: ClientInfo, right: Right) -> BrokerError | None:
+        """Return the error if the request needs a right on all resources, and the client lacks it on one."""
+        return None
+
     def require(self, client: ClientInfo, right: Right, name: str = CLUSTER_NAME) -> None:
         """Check a right that the request needs.
 
@@ -94,6 +98,12 @@ class AclAccess(Access):
 
     def refusal(self, client: ClientInfo, right: Right, name: str = CLUSTER_NAME) -> BrokerError | None:
         return None if self.allows(client, right, name) else right.denied(denial(client, right, name))
+
+    def refusal_of_all(self, client: ClientInfo, right: Right) -> BrokerError | None:
+        if self._authorizer.authorize_all(client.principal, client.peer_host, right):
+            return None
+        self._audit.denied(client, right, ANY_NAME)
+        return right.denied(denial(client, right, ANY_NAME))
 
     def require(self, client: ClientInfo, right: Right, name: str = CLUSTER_NAME) -> None:
         if (error := self.refusal(client, right, name)) is not None:

@@ -26,6 +26,8 @@ LONGEST_REMEMBERED = 249
 """Characters of the longest name that is remembered, because clients choose names. A topic's name is not longer."""
 _UNNAMED = "hardcode"
 """A name that stands for no resource: only ACLs for all names apply to it. It is Kafka's own."""
+_NO_NAME = "\0"
+"""Neither a name nor the beginning or the end of one."""
 
 _ByPrincipal = dict[str, list[Acl]]
 
@@ -72,6 +74,12 @@ class _AclsOfType:
             else:
                 name = _common(name, prefix)
 
+    def examples(self) -> Iterator[str]:
+        """Iterate over names that stand for all names: the same ACLs apply to each name as to one of these."""
+        yield _NO_NAME
+        yield from (name for name in self._literal if name != ANY_NAME)
+        yield from (prefix + _NO_NAME for prefix in self._prefixes)
+
     def of(self, principal: str) -> Iterator[Acl]:
         """Iterate over the ACLs for a principal and for everyone."""
         for named in (self._literal, self._prefixed):
@@ -98,6 +106,7 @@ class Authorizer:
         self._acls: dict[Acl, None] = {}
         self._by_type: dict[ResourceType, _AclsOfType] = {}
         self._decided: dict[tuple[str, str, Right, str | None], bool] = {}
+        self._decided_all: dict[tuple[str, str, Right], bool] = {}
         for acl in acls:
             self.add(acl)
 
@@ -115,19 +124,19 @@ class Authorizer:
         if acl not in self._acls:
             self._acls[acl] = None
             self._by_type.setdefault(acl.resource_type, _AclsOfType()).add(acl)
-            self._decided.clear()
+            self._forget()
 
     def remove(self, acl: Acl) -> None:
         """Remove an ACL, if it exists."""
         if acl in self._acls:
             del self._acls[acl]
             self._by_type[acl.resource_type].remove(acl)
-            self._decided.clear()
+            self._forget()
 
     def distrust(self) -> None:
         """Let only super users do anything, because an ACL that denies may be missing."""
         self.only_super_users = True
-        self._decided.clear()
+        self._forget()
 
     def find(self, wanted: AclFilter) -> list[Acl]:
         """Return the ACLs that a filter matches."""
@@ -154,6 +163,21 @@ class Authorizer:
             known = self._decide(principal, host, right, _UNNAMED) or self._decide_any(principal, host, right)
             self._remember(key, known)
         return known
+
+    def authorize_all(self, principal: str, host: str, right: Right) -> bool:
+        """Return whether the principal has the right on every resource of the type, also on future ones."""
+        key = (principal, host, right)
+        if (known := self._decided_all.get(key)) is None:
+            of_type = self._by_type.get(right.resource_type, _AclsOfType())
+            known = all(self._decide(principal, host, right, name) for name in of_type.examples())
+            if len(self._decided_all) >= REMEMBERED:
+                self._decided_all.clear()
+            self._decided_all[key] = known
+        return known
+
+    def _forget(self) -> None:
+        self._decided.clear()
+        self._decided_all.clear()
 
     def _remember(self, key: tuple[str, str, Right, str | None], decision: bool) -> bool:
         if len(key[3] or "") <= LONGEST_REMEMBERED:
