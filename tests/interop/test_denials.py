@@ -163,6 +163,27 @@ def test_a_transactional_producer_hears_that_it_may_not_use_the_id(
     assert TRANSACTIONAL_ID[client.name] in said
 
 
+@each_client
+def test_a_transaction_fails_with_the_name_of_a_topic_and_the_next_producer_goes_on(
+    client: Client, bootstrap: str, login: Config
+) -> None:
+    """With Apache Kafka, too, librdkafka 2.16 cannot abort: the coordinator has added none of the partitions, so that
+    its EndTxn is refused with INVALID_TXN_STATE, which is fatal."""
+    with TRANSACTORS[client.name].start(bootstrap, "payments", login) as producer:
+        for command in ("init", "begin"):
+            producer.do(command)
+        producer.send("t", 0, b"key", b"value")
+        with pytest.raises(Refused) as refused:
+            producer.send("seen", 0, b"key", b"value")
+            producer.do("commit")
+        assert TOPIC[client.name] in str(refused.value)
+        producer.open()
+        for command in ("init", "begin"):
+            producer.do(command)
+        producer.send("t", 0, b"key", b"value")
+        producer.do("commit")
+
+
 def _heard(client: Client, bootstrap: str, topic: str, group: str, config: Config, words: str) -> str:
     """The output of a member, once it has the words or the member has ended."""
     joining = CONSUMER_PROTOCOL if client is FRANZ else MEMBERS
