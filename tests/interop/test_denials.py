@@ -184,6 +184,24 @@ def test_a_transaction_fails_with_the_name_of_a_topic_and_the_next_producer_goes
         producer.do("commit")
 
 
+@pytest.mark.parametrize("client", [FRANZ], ids=str)
+def test_franz_go_goes_on_after_a_transaction_of_nothing_but_a_denied_topic(
+    client: Client, bootstrap: str, login: Config
+) -> None:
+    """It can only with transactions of version 2, so that it has to learn which versions and features are offered."""
+    with TRANSACTORS[client.name].start(bootstrap, "payments", login) as producer:
+        for command in ("init", "begin"):
+            producer.do(command)
+        with pytest.raises(Refused) as refused:
+            producer.send("seen", 0, b"key", b"value")
+            producer.do("commit")
+        assert TOPIC[client.name] in str(refused.value)
+        for command in ("abort", "begin"):
+            producer.do(command)
+        producer.send("t", 0, b"key", b"value")
+        producer.do("commit")
+
+
 def _heard(client: Client, bootstrap: str, topic: str, group: str, config: Config, words: str) -> str:
     """The output of a member, once it has the words or the member has ended."""
     joining = CONSUMER_PROTOCOL if client is FRANZ else MEMBERS
