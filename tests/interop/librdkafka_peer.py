@@ -18,7 +18,7 @@ from tests.interop.members import input_ends, tell_assigned, tell_record
 
 PARTITION_CHOSEN_BY_CLIENT = -1
 TOKEN_LASTS = 3600.0
-"""Seconds after which librdkafka asks for another token. It would not send one that has expired."""
+"""Seconds after which librdkafka asks for another token. It does not send an expired token."""
 
 
 def produce(config: dict[str, Any], lines: Iterable[str]) -> None:

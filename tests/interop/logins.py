@@ -13,7 +13,7 @@ Config = dict[str, str]
 _JAAS = "org.apache.kafka.common.security."
 _LOGIN_MODULES = {"PLAIN": "plain.PlainLoginModule"} | dict.fromkeys(MECHANISMS[1:], "scram.ScramLoginModule")
 _WITHOUT_PROTOCOL = ("kafkajs", "sarama", "franz-go")
-"""The programs of clients that have no setting for the protocol: they use what the other settings need."""
+"""Programs without a setting for the protocol: the other settings imply it."""
 SOON: Mapping[str, Config] = {"kafkajs": {"retries": "1"}, "sarama": {"retries": "1"}}
 """Settings with which a client gives up soon; the others do so by themselves."""
 

@@ -295,7 +295,7 @@ def _refused(client: Client, bootstrap: str, config: Config, words: str) -> None
     """Check that a client cannot write, and says why."""
     config = config | logins.SOON.get(client.name, {})
     if client is LIBRDKAFKA:
-        for seconds in longer_and_longer(3.0):  # it gives up when its time is over, even if it has no answer yet
+        for seconds in longer_and_longer(3.0):  # it fails after this time, even without an answer
             said = _said(client, bootstrap, config | {"message.timeout.ms": str(round(1000 * seconds))})
             if words in said:
                 break
