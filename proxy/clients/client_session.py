@@ -208,7 +208,8 @@ class ClientSession:
     def _handle(self, request: ClientRequest, frame: Buffer, now: float) -> None:
         key = request.key
         if key == API_VERSIONS and not 0 <= request.version <= CARRIED[API_VERSIONS].newest:
-            ranges = _ranges(self._offering.of({}, with_names=False))
+            # With more than this entry, franz-go would take them for all that the proxy offers (KIP-511).
+            ranges = _ranges({API_VERSIONS: (0, CARRIED[API_VERSIONS].newest)})
             refusal = ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=ranges)
             response = build_response(refusal, 0, request.correlation_id)
             self._client.answer(request.ticket, response, errors=(UnsupportedVersion.code,))

@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import CommitFailedError, IllegalStateError
 from aiokafka.helpers import create_ssl_context
 
@@ -83,11 +84,27 @@ async def join(topic: str, config: dict[str, Any]) -> None:
                     print(error, file=sys.stderr)  # another member reads them again
 
 
+class _Token(AbstractTokenProvider):  # type: ignore[misc] # aiokafka has no types
+    """Provides the same token each time."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def token(self) -> str:
+        return self._token
+
+
 def typed(config: dict[str, str]) -> dict[str, Any]:
     """Settings with the names and types that aiokafka's constructors take."""
-    trusted = config.pop("ssl.ca.location", None)
+    names = {"cafile": "ssl.ca.location", "certfile": "ssl.certificate.location", "keyfile": "ssl.key.location"}
+    files = {name: config.pop(setting, None) for name, setting in names.items()}
+    token = config.pop("sasl.oauthbearer.token", None)
     found = {name.replace(".", "_"): _value(text) for name, text in config.items()}
-    return found if trusted is None else found | {"ssl_context": create_ssl_context(cafile=trusted)}
+    if files["cafile"] is not None:
+        found["ssl_context"] = create_ssl_context(**files)
+    if token is not None:
+        found["sasl_oauth_token_provider"] = _Token(token)
+    return found
 
 
 def _value(text: str) -> Any:

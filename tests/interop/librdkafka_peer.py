@@ -6,6 +6,7 @@ of ``join`` is as in `tests.interop.members`.
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,9 +17,11 @@ from tests.interop.lines import InOrder, Message, Outcome, Received, settings
 from tests.interop.members import input_ends, tell_assigned, tell_record
 
 PARTITION_CHOSEN_BY_CLIENT = -1
+TOKEN_LASTS = 3600.0
+"""Seconds after which librdkafka asks for another token. It does not send an expired token."""
 
 
-def produce(config: dict[str, str], lines: Iterable[str]) -> None:
+def produce(config: dict[str, Any], lines: Iterable[str]) -> None:
     producer = Producer(config)
     outcomes = InOrder()
     done = threading.Event()
@@ -64,7 +67,7 @@ def _settling(outcomes: InOrder, number: int) -> Callable[[KafkaError | None, De
     return settled
 
 
-def consume(topic: str, config: dict[str, str]) -> None:
+def consume(topic: str, config: dict[str, Any]) -> None:
     consumer = Consumer({"group.id": "not-joined", "enable.auto.commit": "false", **config})
     partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
     ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30) for p in partitions}
@@ -85,7 +88,7 @@ def consume(topic: str, config: dict[str, str]) -> None:
     consumer.close()
 
 
-def join(topic: str, config: dict[str, str]) -> None:
+def join(topic: str, config: dict[str, Any]) -> None:
     over = input_ends()
     consumer = Consumer(config)
     consumer.subscribe([topic])
@@ -93,13 +96,15 @@ def join(topic: str, config: dict[str, str]) -> None:
         messages = consumer.consume(1000, timeout=0.1)
         tell_assigned(place.partition for place in consumer.assignment())
         for message in messages:
-            if message.error() is None:
+            if (error := message.error()) is None:
                 tell_record(_received(message))
+            else:
+                print(error, file=sys.stderr)  # it goes on trying
         if messages:
             try:
                 consumer.commit(asynchronous=False)
-            except KafkaException as error:
-                print(error, file=sys.stderr)  # another member reads them again
+            except KafkaException as failed:
+                print(failed, file=sys.stderr)  # another member reads them again
     consumer.close()
 
 
@@ -112,9 +117,15 @@ def _received(message: Delivered) -> Received:
     return Received(partition, offset, message.timestamp()[1], key, value, tuple(headers))
 
 
+def typed(config: dict[str, str]) -> dict[str, Any]:
+    """Settings as librdkafka takes them: a token comes from a callback."""
+    token = config.pop("sasl.oauthbearer.token", None)
+    return config if token is None else config | {"oauth_cb": lambda _: (token, time.time() + TOKEN_LASTS)}
+
+
 if __name__ == "__main__":
     role, *arguments = sys.argv[1:]
     if role == "produce":
-        produce(settings(arguments), sys.stdin)
+        produce(typed(settings(arguments)), sys.stdin)
     else:
-        {"consume": consume, "join": join}[role](arguments[0], settings(arguments[1:]))
+        {"consume": consume, "join": join}[role](arguments[0], typed(settings(arguments[1:])))

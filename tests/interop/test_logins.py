@@ -1,59 +1,45 @@
-"""Clients of other languages log in to brokerlite, to the proxy, and to brokerlite through a relay, by each mechanism.
+"""Clients of other languages log in to brokerlite, and to the proxy in each of its modes, by each mechanism.
 
-With a wrong password each of them reports that, in its own words.
+With a wrong password, token or certificate each of them reports that, in its own words.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 import ottla
+from ottla.brokerlite.config import BrokerConfig
+from ottla.listeners import ListenerConfig, SecurityProtocol
 from ottla.proxy.listeners import ClientMode
-from ottla.sasl_server.settings import SaslSettings
+from ottla.sasl_server.settings import OAuthSettings, SaslSettings
+from ottla.subject_mapping import SubjectMapping
 from ottla.testing import Broker
 from tests import tls
+from tests.interop import logins
 from tests.interop.lines import Message
+from tests.interop.logins import Config
+from tests.interop.members import CONSUMER_PROTOCOL, until
 from tests.interop.peers import AIOKAFKA, FRANZ, JAVA, KAFKAJS, LIBRDKAFKA, SARAMA, Client, PeerFailed
-from tests.patience import longer_and_longer
+from tests.oidc import Provider
+from tests.patience import HUNG, longer_and_longer
 from tests.proxy.running import proxied
 from tests.proxy.secured import MECHANISMS, rules, user_file, with_passwords
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.deep,
-]  # test_security.py has a login of each kind by librdkafka and aiokafka
+pytestmark = pytest.mark.slow
 
 USERS = {"alice": "correct horse", "proxy": "secret-of-the-proxy"}
-_JAAS = "org.apache.kafka.common.security."
-_LOGIN_MODULES = {"PLAIN": "plain.PlainLoginModule"} | dict.fromkeys(MECHANISMS[1:], "scram.ScramLoginModule")
-
-Config = dict[str, str]
-
-
-def java(mechanism: str, password: str) -> Config:
-    login = f'{_JAAS}{_LOGIN_MODULES[mechanism]} required username="alice" password="{password}";'
-    return {"sasl.mechanism": mechanism, "sasl.jaas.config": login}
-
-
-def named(mechanism: str, password: str) -> Config:
-    return {"sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": password}
-
-
-def aiokafka(mechanism: str, password: str) -> Config:
-    return {"sasl_mechanism": mechanism, "sasl_plain_username": "alice", "sasl_plain_password": password}
-
-
+OF_ALICE = ("allow alice All Topic t", "allow alice IdempotentWrite Cluster kafka-cluster")
 CLIENTS = (JAVA, LIBRDKAFKA, AIOKAFKA, KAFKAJS, SARAMA, FRANZ)
-_LOGINS: Mapping[str, Callable[[str, str], Config]] = {"java": java, "aiokafka": aiokafka}
-_SOON: Mapping[str, Config] = {
-    "kafkajs": {"retries": "1"},
-    "sarama": {"retries": "1"},
-}
-"""Settings with which a client gives up soon; the others do so by themselves."""
+"""sarama's program has neither tokens nor certificates of its own."""
+OTHERS = tuple(each for each in CLIENTS if each is not SARAMA)
+HOST = "127.0.0.1"
+_MESSAGE = Message("t", b"key", b"value")
+
 REFUSED = {
     "java": "SaslAuthenticationException",
     "librdkafka": "SASL authentication error",
@@ -62,83 +48,269 @@ REFUSED = {
     "sarama": "SASL Authentication failed",
     "franz-go": "SASL_AUTHENTICATION_FAILED",
 }
-PLACES = ("broker", "proxy", "relay")
+"""The words of a client whose password is wrong."""
+
+
+# -- passwords
 
 
 @contextmanager
 def serving(place: str, home: Path, ca: trustme.CA | None) -> Iterator[str]:
     """A server in which alice can log in; yields its address."""
-    secure: dict[str, Any] = {} if ca is None else {"protocol": "SASL_SSL", "tls": tls.serving(ca, "127.0.0.1")}
-    with Broker(users=USERS, tls=secure.get("tls") if place == "broker" else None) as broker:
+    secure: dict[str, Any] = {} if ca is None else {"protocol": "SASL_SSL", "tls": tls.serving(ca, HOST)}
+    within_tls = place in ("broker", "forward")
+    with Broker(users=USERS, tls=secure.get("tls") if within_tls else None) as broker:
         broker.create_topic("t", 1)
         if place == "broker":
             yield broker.bootstrap
             return
+        options: dict[str, Any]
         if place == "relay":
             sasl = SaslSettings(mechanisms=MECHANISMS, relayed=True)
-            options: dict[str, Any] = {"listeners": (with_passwords(mode=ClientMode.RELAY, sasl=sasl, **secure),)}
+            options = {"listeners": (with_passwords(mode=ClientMode.RELAY, sasl=sasl, **secure),)}
+        elif place == "forward":
+            assert ca is not None
+            sasl = SaslSettings(mechanisms=("PLAIN",), relayed=True)
+            options = {"listeners": (with_passwords(mode=ClientMode.FORWARD, sasl=sasl, **secure),)}
+            options["tls"] = tls.of_client(ca)
         else:
             options = {
                 "listeners": (with_passwords(**secure),),
-                "acls": rules("allow alice All Topic t", "allow alice IdempotentWrite Cluster kafka-cluster"),
+                "acls": rules(*OF_ALICE),
                 "users": user_file(home, USERS),
             }
-        with proxied(broker.bootstrap, sasl=ottla.Plain("proxy", USERS["proxy"]), **options) as proxy:
+        topics = ("t=rewrite:crc32",) if place == "forward" else ()
+        with proxied(broker.bootstrap, *topics, sasl=ottla.Plain("proxy", USERS["proxy"]), **options) as proxy:
             yield proxy.bootstrap
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.deep  # test_security.py has a login of each kind by librdkafka and aiokafka
+@pytest.mark.parametrize("place", ["broker", "proxy", "relay"])
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 def test_each_client_logs_in_by_each_mechanism_or_hears_why_not(place: str, secure: bool, tmp_path: Path) -> None:
     ca = trustme.CA() if secure else None
-    transport = {"security.protocol": "SASL_SSL" if secure else "SASL_PLAINTEXT"}
     if ca is not None:
         ca.cert_pem.write_to_path(tmp_path / "ca.pem")
     with serving(place, tmp_path / "users", ca) as bootstrap:
         for client in CLIENTS:
-            login = _LOGINS.get(client.name, named)
             for mechanism in MECHANISMS if client is not SARAMA else ("PLAIN",):
-                config = _trusting(client, tmp_path) if secure else {}
-                if client not in (KAFKAJS, SARAMA, FRANZ):
-                    config |= transport
-                try:
-                    [outcome] = client.produce(bootstrap, [_MESSAGE], config | login(mechanism, USERS["alice"]))
-                except PeerFailed as failed:
-                    raise AssertionError(f"{client} by {mechanism}") from failed
-                assert not outcome.error, f"{client} by {mechanism}: {outcome}"
-                wrong = config | login(mechanism, "wrong") | _SOON.get(client.name, {})
-                if client is LIBRDKAFKA:
-                    said = _refused_in_time(client, bootstrap, wrong)
-                else:
-                    said = _refused(client, bootstrap, wrong)
-                assert REFUSED[client.name] in said, f"{client} by {mechanism}: {said}"
+                config = _secured(client, tmp_path) if secure else logins.transport(client.name, "SASL_PLAINTEXT")
+                right, wrong = (
+                    config | logins.password(client.name, mechanism, "alice", each)
+                    for each in (USERS["alice"], "wrong")
+                )
+                _accepted(client, bootstrap, right)
+                _refused(client, bootstrap, wrong, REFUSED[client.name])
 
 
-_MESSAGE = Message("t", b"key", b"value")
+def test_each_client_writes_and_reads_as_its_own_user_behind_a_proxy_that_rewrites(tmp_path: Path) -> None:
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    with serving("forward", tmp_path, ca) as bootstrap:
+        for number, client in enumerate(OTHERS):
+            right, wrong = (
+                _secured(client, tmp_path) | logins.password(client.name, "PLAIN", "alice", each)
+                for each in (USERS["alice"], "wrong")
+            )
+            message = Message("t", b"key", client.name.encode())
+            _accepted(client, bootstrap, right, message)
+            assert _values(client, bootstrap, right, number + 1)[-1] == message.value
+            _refused(client, bootstrap, wrong, REFUSED[client.name])
 
 
-def _trusting(client: Client, home: Path) -> Config:
-    path = str(home / "ca.pem")
-    if client is JAVA:
-        return {"ssl.truststore.type": "PEM", "ssl.truststore.location": path}
-    return {"ssl.ca.location": path}
+def _values(client: Client, bootstrap: str, config: Config, count: int) -> list[bytes | None]:
+    """The first values of the topic; franz-go has a consumer only in a group."""
+    if client is not FRANZ:
+        return [each.value for each in client.consume(bootstrap, "t", config)]
+    with CONSUMER_PROTOCOL["franz-go"].join(bootstrap, "t", "readers", config=config) as member:
+        until(lambda: len(member.records) >= count, [member])
+        return [each.value for each in member.records]
 
 
-def _refused_in_time(client: Client, bootstrap: str, config: Config) -> str:
-    """The output of a client that gives up when its time is over, even if it has no answer to its login yet."""
-    for seconds in longer_and_longer(3.0):
-        said = _refused(client, bootstrap, config | {"message.timeout.ms": str(round(1000 * seconds))})
-        if REFUSED[client.name] in said:
-            break
-    return said
+# -- tokens
 
 
-def _refused(client: Client, bootstrap: str, config: Config) -> str:
-    """The output of a client that cannot log in."""
+@contextmanager
+def serving_tokens(place: str, home: Path, ca: trustme.CA, provider: Provider) -> Iterator[str]:
+    """A server that accepts the tokens of a provider; yields its address."""
+    (home / "jwks.json").write_text(provider.keys())
+    sasl = SaslSettings(
+        mechanisms=("OAUTHBEARER",),
+        oauth=OAuthSettings(jwks=str(home / "jwks.json"), issuer="ottla-tests", clock_skew=0.0),
+    )
+    secure: dict[str, Any] = {"protocol": "SASL_SSL", "port": 0, "tls": tls.serving(ca, HOST)}
+    upstream = None if place == "proxy" else BrokerConfig(listeners=(ListenerConfig(sasl=sasl, **secure),))
+    with Broker(upstream) as broker:
+        broker.create_topic("t", 1)
+        if place == "broker":
+            yield broker.bootstrap
+            return
+        options: dict[str, Any]
+        if place == "proxy":
+            options = {"listeners": (with_passwords(sasl=sasl, **secure),), "acls": rules(*OF_ALICE)}
+        else:
+            passed_on = SaslSettings(mechanisms=("OAUTHBEARER",), relayed=True)
+            options = {
+                "listeners": (with_passwords(mode=ClientMode(place), sasl=passed_on, **secure),),
+                "tls": tls.of_client(ca),
+                "sasl": ottla.OAuthBearer(lambda: provider.token(sub="proxy")),
+            }
+        topics = ("t=rewrite:crc32",) if place == "forward" else ()
+        with proxied(broker.bootstrap, *topics, **options) as proxy:
+            yield proxy.bootstrap
+
+
+TOKEN_REFUSED = {
+    "java": "SaslAuthenticationException",
+    "librdkafka": "SASL authentication error",
+    "aiokafka": "KafkaConnectionError",
+    "kafkajs": "Closed connection",
+    "franz-go": "invalid_token",
+}
+"""The words of a client whose token the server refuses.
+
+As RFC 7628 and Apache Kafka have it, the server's first response is JSON that tells the error, and has no error code.
+aiokafka 0.14 and kafkajs 2.2 take it for a success, send their next request, and are disconnected.
+"""
+
+
+@pytest.mark.parametrize("place", ["broker", "proxy", "relay", "forward"])
+def test_each_client_logs_in_with_a_token_or_hears_that_it_is_refused(place: str, tmp_path: Path) -> None:
+    ca, provider = trustme.CA(), Provider()
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    foreign = rsa.generate_private_key(65537, 2048)
+    with serving_tokens(place, tmp_path, ca, provider) as bootstrap:
+        for client in OTHERS:
+            config = _secured(client, tmp_path)
+            given = logins.token(client.name, provider.token(sub="alice"), tmp_path)
+            _accepted(client, bootstrap, config | given)
+            wrong = provider.token(sub="alice", key=foreign)
+            _refused(client, bootstrap, config | logins.token(client.name, wrong, tmp_path), TOKEN_REFUSED[client.name])
+
+
+@pytest.mark.parametrize("place", ["broker", "proxy", "relay", "forward"])
+def test_each_client_hears_that_its_token_has_expired(place: str, tmp_path: Path) -> None:
+    ca, provider = trustme.CA(), Provider()
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    with serving_tokens(place, tmp_path, ca, provider) as bootstrap:
+        for client in OTHERS:
+            expired = logins.token(client.name, provider.token(lasts=-60.0, sub="alice"), tmp_path)
+            _refused(client, bootstrap, _secured(client, tmp_path) | expired, TOKEN_REFUSED[client.name])
+
+
+# -- certificates
+
+
+SUBJECTS = SubjectMapping.parse("RULE:^.*CN=([^,]+).*$/$1/L")
+
+
+def issued(ca: trustme.CA, name: str) -> trustme.LeafCert:
+    """A certificate whose subject has this name; Java reads none without a name of a host."""
+    return ca.issue_cert(f"{name}.example.com", common_name=name)
+
+
+@contextmanager
+def serving_certificates(place: str, ca: trustme.CA) -> Iterator[str]:
+    """A server in which the owner of a certificate may write if its name is Alice; yields its address."""
+    secure: dict[str, Any] = {
+        "protocol": SecurityProtocol.SSL,
+        "port": 0,
+        "tls": tls.serving(ca, HOST, "required"),
+        "subjects": SUBJECTS,
+    }
+    config = BrokerConfig(listeners=(ListenerConfig(**secure),), acls=True, super_users=("User:admin",))
+    with Broker(config if place == "broker" else None) as broker:
+        broker.create_topic("t", 1)
+        if place == "broker":
+            admin = tls.of_client(ca, issued(ca, "admin"))
+            with ottla.sync.connect(broker.bootstrap, tls=admin, connect_timeout=HUNG) as client:
+                client.create_acls([ottla.AclBinding("User:alice", "All", "Topic", "t")])
+            yield broker.bootstrap
+            return
+        listener = with_passwords(sasl=None, **secure)
+        with proxied(broker.bootstrap, listeners=(listener,), acls=rules(*OF_ALICE)) as proxy:
+            yield proxy.bootstrap
+
+
+NO_CERTIFICATE: Mapping[str, str] = {
+    "java": "SslAuthenticationException",
+    "librdkafka": "certificate required",
+    "aiokafka": "KafkaConnectionError",
+    "kafkajs": "certificate required",
+    "franz-go": "certificate required",
+}
+"""The words of a client that shows no certificate."""
+ANOTHER_CA: Mapping[str, str] = {
+    "java": "SslAuthenticationException",
+    "librdkafka": "unknown ca",
+    "aiokafka": "KafkaConnectionError",
+    "kafkajs": "unknown ca",
+    "franz-go": "unknown certificate authority",
+}
+"""The words of a client with a certificate of an authority that the server does not trust."""
+DENIED: Mapping[str, str] = {
+    "java": "AuthorizationException",
+    "librdkafka": "AUTHORIZATION_FAILED",
+    "aiokafka": "AuthorizationFailed",
+    "kafkajs": "AUTHORIZATION_FAILED",
+    "franz-go": "AUTHORIZATION_FAILED",
+}
+
+
+@pytest.mark.parametrize("place", ["broker", "proxy"])
+def test_each_client_is_the_subject_of_its_certificate_and_without_one_it_hears_why_not(
+    place: str, tmp_path: Path
+) -> None:
+    ca, another = trustme.CA(), trustme.CA()
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    with serving_certificates(place, ca) as bootstrap:
+        for client in OTHERS:
+            config = logins.transport(client.name, "SSL", tmp_path / "ca.pem")
+            alices = logins.certificate(client.name, issued(ca, "Alice"), tmp_path)
+            _accepted(client, bootstrap, config | alices)
+            mallorys = logins.certificate(client.name, issued(ca, "Mallory"), tmp_path)
+            _refused(client, bootstrap, config | mallorys, DENIED[client.name])
+            foreign = logins.certificate(client.name, issued(another, "Alice"), tmp_path)
+            _refused(client, bootstrap, config | foreign, ANOTHER_CA[client.name])
+            _refused(client, bootstrap, config, NO_CERTIFICATE[client.name])
+
+
+# -- of all
+
+
+def _secured(client: Client, home: Path) -> Config:
+    return logins.transport(client.name, "SASL_SSL", home / "ca.pem")
+
+
+def _accepted(client: Client, bootstrap: str, config: Config, message: Message = _MESSAGE) -> None:
+    """Check that a client logs in and writes."""
+    try:
+        [outcome] = client.produce(bootstrap, [message], config)
+    except PeerFailed as failed:
+        raise AssertionError(f"{client} with {config}") from failed
+    assert not outcome.error, f"{client} with {config}: {outcome}"
+
+
+def _refused(client: Client, bootstrap: str, config: Config, words: str) -> None:
+    """Check that a client cannot write, and says why."""
+    config = config | logins.SOON.get(client.name, {})
+    if client is LIBRDKAFKA:
+        for seconds in longer_and_longer(3.0):  # it fails after this time, even without an answer
+            said = _said(client, bootstrap, config | {"message.timeout.ms": str(round(1000 * seconds))})
+            if words in said:
+                break
+    else:
+        said = _said(client, bootstrap, config)
+    assert words in said, f"{client} with {config}: {said}"
+
+
+def _said(client: Client, bootstrap: str, config: Config) -> str:
+    """The output of a client that cannot write."""
     with client.producing(bootstrap, config) as producer:
         try:
             producer.send(_MESSAGE)
             outcomes = producer.finish()
         except PeerFailed as failed:
             return str(failed)
+        assert all(each.error for each in outcomes), f"{client} with {config} has written"
         return f"{outcomes} {producer.said()}"

@@ -21,7 +21,12 @@ from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsRespons
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest
-from ottla.errors import AuthenticationFailed, GroupAuthorizationFailed, TopicAuthorizationFailed
+from ottla.errors import (
+    AuthenticationFailed,
+    GroupAuthorizationFailed,
+    TopicAuthorizationFailed,
+    UnsupportedVersion,
+)
 from ottla.proxy.user_file import UserFile, read_users, write_users
 from ottla.sasl_server.settings import OAuthSettings, SaslSettings
 from ottla.subject_mapping import SubjectMapping
@@ -342,6 +347,21 @@ def test_versions_are_told_before_a_login_and_open_no_connection_to_upstream(
     assert len(core.links._live) <= before
     for peer in peers:
         peer.close()
+
+
+def test_a_newer_version_of_api_versions_gets_the_one_entry_from_which_clients_take_the_newest(
+    proxy: ProxyThread,
+) -> None:
+    """franz-go takes a response with more entries for all that the server offers (KIP-511)."""
+    host, _, port = proxy.bootstrap.rpartition(":")
+    peer = Peer(int(port), host, timeout=HUNG)
+    request = bytearray(frames.build_request(ApiVersionsRequest(), 4, 1, "x"))
+    struct.pack_into(">h", request, 6, 5)
+    peer.write(bytes(request))
+    _, answer = frames.parse_response(ApiVersionsResponse, 0, peer.frame())
+    peer.close()
+    assert answer.error_code == UnsupportedVersion.code
+    assert [(each.api_key, each.max_version) for each in answer.api_keys] == [(18, 4)]
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,10 @@ final class Lines {
             String[] parts = arguments[i].split("=", 2);
             settings.put(parts[0], parts[1]);
         }
+        String token = settings.getProperty("sasl.oauthbearer.token.endpoint.url");
+        if (token != null) {
+            System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", token); // Kafka asks no others
+        }
         return settings;
     }
 }

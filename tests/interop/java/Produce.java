@@ -21,6 +21,7 @@ public final class Produce {
     public static void main(String[] arguments) throws Exception {
         BlockingQueue<Future<RecordMetadata>> sent = new LinkedBlockingQueue<>();
         Thread printer = new Thread(() -> print(sent));
+        printer.setDaemon(true); // if there can be no producer, the program ends
         printer.start();
         var bytes = new ByteArraySerializer();
         try (var producer = new KafkaProducer<>(Lines.settings(arguments, 0), bytes, bytes)) {

@@ -36,7 +36,8 @@ public final class Transact {
             try {
                 answer = "ok" + peer.carryOut(line.split("\t", -1));
             } catch (RuntimeException error) {
-                String message = String.valueOf(error.getMessage()).replaceAll("\\s+", " ");
+                String why = error.getCause() == null ? "" : ": " + error.getCause();
+                String message = (error.getMessage() + why).replaceAll("\\s+", " ");
                 answer = String.join("\t", "error", kind(error), error.getClass().getSimpleName(), message);
             }
             output.println(answer);

@@ -48,7 +48,10 @@ const SETTINGS = {
   "sasl.mechanism": ["sasl", "mechanism", (text) => text.toLowerCase()],
   "sasl.username": ["sasl", "username", String],
   "sasl.password": ["sasl", "password", String],
-  "ssl.ca.location": ["client", "ssl", (path) => ({ ca: [readFileSync(path)] })],
+  "sasl.oauthbearer.token": ["sasl", "oauthBearerProvider", (value) => async () => ({ value })],
+  "ssl.ca.location": ["ssl", "ca", (path) => [readFileSync(path)]],
+  "ssl.certificate.location": ["ssl", "cert", (path) => readFileSync(path)],
+  "ssl.key.location": ["ssl", "key", (path) => readFileSync(path)],
   "retries": ["retry", "retries", number],
   "retry.backoff.ms": ["retry", "initialRetryTime", number],
   "retry.backoff.max.ms": ["retry", "maxRetryTime", number],
@@ -68,7 +71,7 @@ const SETTINGS = {
 
 /** `key=value` arguments, by whose options they are. */
 function options(pairs) {
-  const found = { client: {}, sasl: {}, retry: {}, producer: {}, send: {}, consumer: {}, subscribe: {}, run: {} };
+  const found = { client: {}, ssl: {}, sasl: {}, retry: {}, producer: {}, send: {}, consumer: {}, subscribe: {}, run: {} };
   for (const pair of pairs) {
     const at = pair.indexOf("=");
     const [whose, name, read] = SETTINGS[pair.slice(0, at)] ?? [];
@@ -82,6 +85,7 @@ function options(pairs) {
 function connection(given) {
   return new Kafka({
     ...given.client,
+    ...(given.ssl.ca ? { ssl: given.ssl } : {}),
     ...(given.sasl.mechanism ? { sasl: given.sasl } : {}),
     clientId: "kafkajs",
     logLevel: logLevel.WARN,

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"transact/connecting"
 	"transact/transacting"
 )
 
@@ -34,18 +35,17 @@ type peer struct {
 	failed  error // the first record of the transaction that could not be sent
 }
 
-func (p *peer) options(config map[string]string) []kgo.Opt {
-	options := []kgo.Opt{
-		kgo.SeedBrokers(config["bootstrap.servers"]),
+func (p *peer) options(config map[string]string) ([]kgo.Opt, error) {
+	options, err := connecting.Options(config)
+	options = append(options,
 		kgo.TransactionalID(config["transactional.id"]),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }),
-		kgo.RecordDeliveryTimeout(transacting.Bound),
-	}
+		kgo.RecordDeliveryTimeout(transacting.Bound))
 	if timeout, given := config["transaction.timeout.ms"]; given {
 		options = append(options, kgo.TransactionTimeout(transacting.Millis(timeout)))
 	}
-	return options
+	return options, err
 }
 
 func (p *peer) drop() {
@@ -63,7 +63,10 @@ func (p *peer) Open(config map[string]string) (err error) {
 	if p.topic != "" {
 		return p.consume()
 	}
-	p.client, err = kgo.NewClient(p.options(config)...)
+	options, err := p.options(config)
+	if err == nil {
+		p.client, err = kgo.NewClient(options...)
+	}
 	return err
 }
 
@@ -74,7 +77,11 @@ func (p *peer) Subscribe(topic string, config map[string]string) error {
 }
 
 func (p *peer) consume() (err error) {
-	options := append(p.options(p.config),
+	options, err := p.options(p.config)
+	if err != nil {
+		return err
+	}
+	options = append(options,
 		kgo.ConsumerGroup(p.group), kgo.ConsumeTopics(p.topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.RequireStableFetchOffsets(),
 		kgo.SessionTimeout(15*time.Second), kgo.HeartbeatInterval(300*time.Millisecond))

@@ -1,5 +1,5 @@
 // A member of a consumer group of KIP-848 with franz-go, until standard input ends; arguments: `join`, topic, `key=value`
-// settings: bootstrap.servers, group.id, metadata.max.age.ms. tests/interop/members.py describes the lines that it prints.
+// settings: group.id, metadata.max.age.ms, and those of package connecting. tests/interop/members.py describes the lines that it prints.
 package main
 
 import (
@@ -17,6 +17,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"transact/connecting"
 	"transact/producing"
 )
 
@@ -78,8 +79,12 @@ func main() {
 		config[name] = value
 	}
 	told := &printer{out: bufio.NewWriter(os.Stdout), owned: map[int32]bool{}}
-	client, err := kgo.NewClient(
-		kgo.SeedBrokers(strings.Split(config["bootstrap.servers"], ",")...),
+	options, err := connecting.Options(config)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	client, err := kgo.NewClient(append(options,
 		kgo.ConsumerGroup(config["group.id"]), kgo.ConsumeTopics(topic), kgo.ServerSideBalancer(),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()), // any that is not a custom one: the broker has its own
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(),
@@ -87,7 +92,7 @@ func main() {
 		kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(told.change(true)), kgo.OnPartitionsRevoked(told.change(false)), kgo.OnPartitionsLost(told.change(false)),
 		kgo.MetadataMaxAge(producing.Millis(config["metadata.max.age.ms"])), kgo.MetadataMinAge(50*time.Millisecond),
-		kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }))
+		kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }))...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -99,6 +104,11 @@ func main() {
 	}()
 	for ctx.Err() == nil {
 		fetches := client.PollFetches(ctx)
+		fetches.EachError(func(_ string, _ int32, err error) {
+			if ctx.Err() == nil {
+				fmt.Fprintln(os.Stderr, err) // it goes on trying
+			}
+		})
 		records := fetches.Records()
 		told.records(records)
 		if len(records) > 0 {

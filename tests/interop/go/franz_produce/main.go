@@ -1,44 +1,28 @@
-// franz-go's idempotent producer as a program; settings: bootstrap.servers, retry.backoff.ms,
-// sasl.mechanism, sasl.username, sasl.password, ssl.ca.location.
+// franz-go's idempotent producer as a program; settings: retry.backoff.ms, and those of package connecting.
 package main
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
 
+	"transact/connecting"
 	"transact/producing"
 )
 
 type peer struct{ client *kgo.Client }
 
 func open(config map[string]string) (producing.Peer, error) {
-	options := []kgo.Opt{kgo.SeedBrokers(strings.Split(config["bootstrap.servers"], ",")...), kgo.ClientID("franz-go")}
+	options, err := connecting.Options(config)
+	if err != nil {
+		return nil, err
+	}
 	if pause, given := config["retry.backoff.ms"]; given {
 		options = append(options, kgo.RetryBackoffFn(func(int) time.Duration { return producing.Millis(pause) }))
 	}
-	if path, given := config["ssl.ca.location"]; given {
-		trust, err := producing.Trust(path)
-		if err != nil {
-			return nil, err
-		}
-		options = append(options, kgo.DialTLSConfig(trust))
-	}
-	user, password := config["sasl.username"], config["sasl.password"]
-	switch config["sasl.mechanism"] {
-	case "PLAIN":
-		options = append(options, kgo.SASL(plain.Auth{User: user, Pass: password}.AsMechanism()))
-	case "SCRAM-SHA-256":
-		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha256Mechanism()))
-	case "SCRAM-SHA-512":
-		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
-	}
 	client, err := kgo.NewClient(options...)
-	if err == nil && user != "" { // a producer logs in again and again, and never says that it is refused
+	if err == nil && connecting.Secured(config) { // a producer logs in again and again, and never says that it is refused
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		err = client.Ping(ctx)
