@@ -53,6 +53,13 @@ def test_the_story_is_true_on_brokerlite(tmp_path: Path) -> None:
     assert "exists already" in again.stderr
 
 
+def test_the_story_is_true_with_tls_users_and_rights(tmp_path: Path) -> None:
+    done = demo("--secured", "--keep", tmp_path / "data", "--rows", "3000")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert "make certificates, users and rights" in done.stdout and "Every count is right" in done.stdout
+    assert [each.name for each in (tmp_path / "data").glob("__user_credentials-0")], "clients log in at the broker"
+
+
 def test_the_story_is_true_on_apache_kafka(kafka: ApacheKafka) -> None:
     done = demo("--kafka", kafka.bootstrap, "--rows", "40000")
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr

@@ -1,7 +1,8 @@
 """`ottla demo`: real flights through the proxy, read in PySpark.
 
 `story.py` is the script; `flights.py` has the data, `expected.py` the results that must come out; `service_sdk.py`,
-`service_librdkafka.py` and `analyst.py` are separate processes, which `children.py` starts and ends.
+`service_librdkafka.py` and `analyst.py` are separate processes, which `children.py` starts and ends. `security.py`
+writes the files of `--secured`.
 """
 
 from pathlib import Path
@@ -23,6 +24,9 @@ def demo(
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep the broker's data in this folder, to explore it later.")
     ] = None,
+    secured: Annotated[
+        bool, typer.Option("--secured", help="With TLS, users and rights: the demo writes their files, and shows them.")
+    ] = False,
     rows: Annotated[
         int | None, typer.Option(min=1, help="The number of flights to use, of 336,776; fewer take less time.")
     ] = None,
@@ -33,6 +37,8 @@ def demo(
     configure(log_format, log_level)
     if kafka is not None and keep is not None:
         raise typer.BadParameter("with --kafka the demo has no broker of its own", param_hint="--keep")
+    if kafka is not None and secured:
+        raise typer.BadParameter("with --kafka the demo has no broker of its own", param_hint="--secured")
 
     async def run() -> None:
         from rich.console import Console
@@ -40,6 +46,6 @@ def demo(
         from ottla.cli.demo.flights import ROWS
         from ottla.cli.demo.story import Choices, tell
 
-        await tell(Choices(kafka=kafka, keep=keep, rows=min(rows or ROWS, ROWS)), Console())
+        await tell(Choices(kafka=kafka, keep=keep, secured=secured, rows=min(rows or ROWS, ROWS)), Console())
 
     exits.run(run)

@@ -1,18 +1,19 @@
 """The analyst of the demo: reads topics in PySpark and reports on them; reads the last one as a stream, too.
 
-    python -m ottla.cli.demo.analyst BOOTSTRAP FLIGHTS.ZIP PLANES.CSV ROWS TOPIC...
+    python -m ottla.cli.demo.analyst SETTINGS FLIGHTS.ZIP PLANES.CSV ROWS TOPIC...
 
 It reports ``{"ready": true}`` once Spark runs, and begins when it gets a line on stdin.
 """
 
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cli.demo import expected
-from ottla.cli.demo.children import report
+from ottla.cli.demo.children import read_settings, report
 from ottla.cli.demo.expected import Days, Fleet, Row, Scatter
 from ottla.cli.demo.flights import COLUMNS, NOT_KNOWN, TEXTS, read
 from ottla.errors import OttlaError
@@ -28,11 +29,11 @@ _QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Only Java's fast compiler: for a minute's work the optimizing one costs more than it saves, half of all CPU time."""
 
 
-def load(spark: "SparkSession", bootstrap: str, topic: str) -> "DataFrame":
+def load(spark: "SparkSession", options: Mapping[str, str], topic: str) -> "DataFrame":
     """A topic's records: partition, key, the row as it was sent, and its columns."""
     from pyspark.sql.functions import col, from_csv
 
-    records = spark.read.format("ottla").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic).load()
+    records = spark.read.format("ottla").options(**options).option("subscribe", topic).load()
     line = col("value").cast("string")
     flight = from_csv(line, SCHEMA, {"nullValue": NOT_KNOWN})
     return records.select("partition", col("key").cast("string"), line.alias("line"), flight.alias("flight")).select(
@@ -40,7 +41,7 @@ def load(spark: "SparkSession", bootstrap: str, topic: str) -> "DataFrame":
     )
 
 
-def count_by_day(spark: "SparkSession", bootstrap: str, topic: str) -> "DataFrame":
+def count_by_day(spark: "SparkSession", options: Mapping[str, str], topic: str) -> "DataFrame":
     """How many flights left each airport on each day: windowed counts, as a stream.
 
     A day is counted once its end is a day older than the newest flight (the watermark); later flights of that day are
@@ -51,7 +52,7 @@ def count_by_day(spark: "SparkSession", bootstrap: str, topic: str) -> "DataFram
 
     records = (
         spark.readStream.format("ottla")
-        .option("kafka.bootstrap.servers", bootstrap)
+        .options(**options)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .load()
@@ -123,19 +124,20 @@ def rows(flights: "DataFrame") -> Counter[Row]:
     return Counter(zip(table["key"].to_pylist(), table["line"].to_pylist(), strict=True))
 
 
-def analyse(bootstrap: str, file: Path, planes: Path, limit: int, topics: list[str]) -> None:
+def analyse(settings: str, file: Path, planes: Path, limit: int, topics: list[str]) -> None:
     """Wait for the go-ahead, then report on each topic."""
     from ottla.spark import session
 
-    settings = {"spark.driver.extraJavaOptions": _QUICK_JAVA, "spark.sql.session.timeZone": "UTC"}
-    spark = session("ottla demo", **settings)
+    options = {f"kafka.{name}": value for name, value in read_settings(settings).items()}
+    configuration = {"spark.driver.extraJavaOptions": _QUICK_JAVA, "spark.sql.session.timeZone": "UTC"}
+    spark = session("ottla demo", **configuration)
     try:
         register = spark.read.csv(str(planes), header=True).selectExpr("tailnum", "int(seats) AS seats")
         sent = expected.rows(read(file, limit))
         report(ready=True)
         sys.stdin.readline()
         for topic in topics:
-            flights = load(spark, bootstrap, topic).select(*_ASKED_FOR).cache()
+            flights = load(spark, options, topic).select(*_ASKED_FOR).cache()
             report(
                 topic=topic,
                 scatter=asdict(scatter(flights)),
@@ -143,14 +145,14 @@ def analyse(bootstrap: str, file: Path, planes: Path, limit: int, topics: list[s
                 difference=asdict(expected.difference(sent, rows(flights))),
             )
             flights.unpersist()
-        report(days=days(count_by_day(spark, bootstrap, topics[-1])))
+        report(days=days(count_by_day(spark, options, topics[-1])))
     finally:
         spark.stop()
 
 
-def main(bootstrap: str, file: str, planes: str, limit: str, *topics: str) -> None:
+def main(settings: str, file: str, planes: str, limit: str, *topics: str) -> None:
     try:
-        analyse(bootstrap, Path(file), Path(planes), int(limit), list(topics))
+        analyse(settings, Path(file), Path(planes), int(limit), list(topics))
     except OttlaError as error:
         report(error=str(error))
         sys.exit(1)

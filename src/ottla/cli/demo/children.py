@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,23 @@ class DemoFailed(OttlaError):
 def report(**facts: Any) -> None:
     """Report to the parent; called by a child."""
     print(json.dumps(facts), flush=True)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only this user can read."""
+    path.touch(mode=0o600)
+    path.write_text(text)
+
+
+def write_settings(path: Path, settings: Mapping[str, str]) -> str:
+    """Write the settings of a client with Kafka's names into a properties file; return its path."""
+    write_private(path, "".join(f"{name}={value}\n" for name, value in settings.items()))
+    return str(path)
+
+
+def read_settings(path: str) -> dict[str, str]:
+    """What `write_settings` has written."""
+    return dict(line.split("=", 1) for line in Path(path).read_text().splitlines())
 
 
 class Child:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from ottla.cli.demo.children import report
+from ottla.cli.demo.children import read_settings, report
 from ottla.cli.demo.flights import read, records
 from ottla.errors import OttlaError
 
@@ -15,7 +15,7 @@ _FLUSH = 120.0
 """Seconds for the last records."""
 
 
-def write(bootstrap: str, topic: str, lines: list[str]) -> None:
+def write(settings: str, topic: str, lines: list[str]) -> None:
     """Send the even rows, and report how many are stored.
 
     Raises:
@@ -34,7 +34,7 @@ def write(bootstrap: str, topic: str, lines: list[str]) -> None:
             report(sent=stored)
 
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "compression.type": "zstd", "linger.ms": 20, "enable.idempotence": True}
+        read_settings(settings) | {"compression.type": "zstd", "linger.ms": 20, "enable.idempotence": True}
     )
     sent = 0
     for key, value in records(lines, odd=False):
@@ -56,9 +56,9 @@ def write(bootstrap: str, topic: str, lines: list[str]) -> None:
     report(sent=stored)
 
 
-def main(bootstrap: str, topic: str, file: str, rows: str) -> None:
+def main(settings: str, topic: str, file: str, rows: str) -> None:
     try:
-        write(bootstrap, topic, read(Path(file), int(rows)))
+        write(settings, topic, read(Path(file), int(rows)))
     except (OttlaError, KafkaException) as error:
         report(error=str(error))
         sys.exit(1)

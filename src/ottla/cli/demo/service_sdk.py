@@ -6,18 +6,20 @@ from pathlib import Path
 import trio
 
 import ottla
-from ottla.cli.demo.children import report
+from ottla.cli.demo.children import read_settings, report
 from ottla.cli.demo.flights import read, records
 from ottla.errors import OttlaError
+from ottla.sdk.kafka_config import from_kafka_config
 
 _STRIDE = 1000
 """Records between two reports."""
 
 
-async def write(bootstrap: str, topic: str, lines: list[str]) -> None:
+async def write(settings: str, topic: str, lines: list[str]) -> None:
     """Send the odd rows, and report how many were sent."""
     sent = 0
-    async with ottla.connect(bootstrap) as client, client.producer(compression="zstd", linger=0.02) as producer:
+    options = from_kafka_config(read_settings(settings))
+    async with ottla.connect(**options) as client, client.producer(compression="zstd", linger=0.02) as producer:
         for key, value in records(lines, odd=True):
             await producer.send_soon(topic, value, key=key)
             sent += 1
@@ -26,9 +28,9 @@ async def write(bootstrap: str, topic: str, lines: list[str]) -> None:
     report(sent=sent)  # leaving the block has waited until all of them are stored
 
 
-def main(bootstrap: str, topic: str, file: str, rows: str) -> None:
+def main(settings: str, topic: str, file: str, rows: str) -> None:
     try:
-        trio.run(write, bootstrap, topic, read(Path(file), int(rows)))
+        trio.run(write, settings, topic, read(Path(file), int(rows)))
     except OttlaError as error:
         report(error=str(error))
         sys.exit(1)

@@ -19,14 +19,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 import ottla
 from ottla.cli.demo import expected, flights, tables
-from ottla.cli.demo.children import Child, DemoFailed, Family, family
+from ottla.cli.demo.children import Child, DemoFailed, Family, family, read_settings, write_settings
 from ottla.cli.demo.expected import Days, Difference, Fleet, Scatter
+from ottla.cli.demo.security import OPEN, secure
 from ottla.codec.partitioners import PARTITIONERS
 from ottla.errors import ConfigurationError, TimeoutExpired
 from ottla.sdk import discovery
+from ottla.sdk.kafka_config import from_kafka_config
 
 PARTITIONS = 6
 DIRECT = "flights-direct"
+BOOTSTRAP = "bootstrap.servers"
 REWRITTEN = "flights"
 
 _START = 30.0
@@ -41,6 +44,7 @@ class Choices:
 
     kafka: str | None = None
     keep: Path | None = None
+    secured: bool = False
     rows: int = flights.ROWS
 
 
@@ -163,13 +167,13 @@ async def tell(choices: Choices, console: Console) -> None:
     clock = Stopwatch()
     began = time.monotonic()
     direct, rewritten = _topics(choices)
-    tables.opening(console, choices.rows, choices.kafka)
+    tables.opening(console, choices.rows, choices.kafka, choices.secured)
     with clock.step("get the flights, compute the expected results"):
         files = await trio.to_thread.run_sync(flights.files, abandon_on_cancel=True)
         truth = await trio.to_thread.run_sync(compute, files, choices.rows, direct, rewritten, abandon_on_cancel=True)
     with tempfile.TemporaryDirectory(prefix="ottla-demo-") as folder:
         async with family(Path(folder)) as children:
-            findings = await _act(choices, children, clock, console, files, direct, rewritten)
+            findings = await _act(choices, Path(folder), children, clock, console, files, direct, rewritten)
     of = findings.topics
     tables.homes(console, of[direct].scatter, of[rewritten].scatter, PARTITIONS)
     tables.fleets(console, of[rewritten].fleets, truth.names)
@@ -192,6 +196,7 @@ def _topics(choices: Choices) -> tuple[str, str]:
 
 async def _act(
     choices: Choices,
+    folder: Path,
     children: Family,
     clock: Stopwatch,
     console: Console,
@@ -201,24 +206,32 @@ async def _act(
 ) -> Findings:
     """Start all processes, write the flights twice, and let PySpark read them."""
     rows = str(choices.rows)
+    data = choices.keep or folder / "kafka-data"
+    security = OPEN
+    if choices.secured:
+        with clock.step("make certificates, users and rights"):
+            security = await secure(folder, data, rewritten)
     beginning = "start a broker and the proxy" if choices.kafka is None else "find your Kafka, start the proxy"
     with clock.step(f"{beginning}, create two topics", _START):
         if choices.kafka is None:
-            broker = await _start_broker(children, choices.keep)
+            broker = await _start_server(children, "the broker", "broker", "--data", str(data), *security.broker)
         else:  # librdkafka knows no zeroconf://, so the services and PySpark get addresses
             broker = ",".join(await discovery.resolve(choices.kafka, _START))
-        await _create_topics(broker, direct, rewritten)
+        at_broker = write_settings(folder / "broker.properties", {BOOTSTRAP: broker, **security.client})
+        await _create_topics(at_broker, direct, rewritten)
+        rule = f"{rewritten}=rewrite:murmur2"
         proxy = await _start_server(
-            children, "the proxy", "proxy", "--upstream", broker, "--topic", f"{rewritten}=rewrite:murmur2"
+            children, "the proxy", "proxy", "--upstream", broker, "--topic", rule, *security.proxy
         )
+        at_proxy = write_settings(folder / "proxy.properties", {BOOTSTRAP: proxy, **security.client})
     # Spark takes seconds to start; it does so while the flights flow.
     analyst = await children.start(
-        "PySpark", "ottla.cli.demo.analyst", broker, str(files.flights), str(files.planes), rows, direct, rewritten
+        "PySpark", "ottla.cli.demo.analyst", at_broker, str(files.flights), str(files.planes), rows, direct, rewritten
     )
     with clock.step("write every flight straight to the broker"):
-        await _flow(children, console, "to the broker", broker, direct, files, choices.rows)
+        await _flow(children, console, "to the broker", at_broker, direct, files, choices.rows)
     with clock.step("write every flight through the proxy"):
-        await _flow(children, console, "via the proxy", proxy, rewritten, files, choices.rows)
+        await _flow(children, console, "via the proxy", at_proxy, rewritten, files, choices.rows)
     topics = {}
     with clock.step("read both topics in PySpark"), console.status("PySpark is starting …") as status:
         await analyst.expect()
@@ -232,21 +245,14 @@ async def _act(
     return Findings(topics=topics, days=days)
 
 
-async def _start_broker(children: Family, keep: Path | None) -> str:
-    where = () if keep is None else ("--data", str(keep))
-    return await _start_server(children, "the broker", "broker", *where)
-
-
 async def _start_server(children: Family, name: str, command: str, *arguments: str) -> str:
-    """Start `ottla command` on a free port of the loopback address; return its bootstrap address."""
-    child = await children.start(
-        name, "ottla.cli", command, "--listen", "127.0.0.1:0", "--json", "--log-level", "warning", *arguments
-    )
+    """Start `ottla command`; return its bootstrap address."""
+    child = await children.start(name, "ottla.cli", command, "--json", "--log-level", "warning", *arguments)
     return str((await child.expect())["bootstrap"])
 
 
-async def _create_topics(bootstrap: str, *topics: str) -> None:
-    async with ottla.connect(bootstrap) as client:
+async def _create_topics(settings: str, *topics: str) -> None:
+    async with ottla.connect(**from_kafka_config(read_settings(settings))) as client:
         there = set(await client.list_topics()) & set(topics)
         if there:
             raise ConfigurationError(
@@ -257,7 +263,7 @@ async def _create_topics(bootstrap: str, *topics: str) -> None:
 
 
 async def _flow(
-    children: Family, console: Console, way: str, bootstrap: str, topic: str, files: flights.Files, rows: int
+    children: Family, console: Console, way: str, settings: str, topic: str, files: flights.Files, rows: int
 ) -> None:
     """Let both services write their rows, and show their progress."""
     services = [
@@ -268,7 +274,7 @@ async def _flow(
     with Progress(*columns, console=console) as progress:
         async with trio.open_nursery() as nursery:
             for name, module, total in services:
-                child = await children.start(f"service {name}", module, bootstrap, topic, str(files.flights), str(rows))
+                child = await children.start(f"service {name}", module, settings, topic, str(files.flights), str(rows))
                 task = progress.add_task(f"{way}: {name}", total=total)
                 nursery.start_soon(_follow, child, progress, task, total)
 

@@ -11,11 +11,15 @@ from rich.table import Table
 from ottla.cli.demo.expected import Days, Difference, Fleet, Scatter
 from ottla.cli.demo.flights import ROWS
 
+_SECURED = (
+    "Broker and proxy listen with SASL_SSL. All log in by SCRAM-SHA-512, the proxy at the broker, too. At the proxy the "
+    "services may write one topic, and nothing else.\n"
+)
 _BUSIEST = 5
 """Days in the table."""
 
 
-def opening(console: Console, rows: int, kafka: str | None) -> None:
+def opening(console: Console, rows: int, kafka: str | None, secured: bool) -> None:
     broker = f"your Kafka at {kafka}" if kafka else "a broker"
     flights = f"[bold]{rows:,} flights[/]"
     some = f"Here are {flights} of the {ROWS:,} that" if rows < ROWS else flights
@@ -25,7 +29,8 @@ def opening(console: Console, rows: int, kafka: str | None) -> None:
         "map a key to a partition. Two services write, and they do [bold]not[/] agree:\n"
         "  A  uses ottla.sdk, which hashes keys as Java clients do: murmur2\n"
         "  B  uses confluent-kafka, which hashes keys as librdkafka does: CRC-32\n"
-        f"First they write straight to {broker}, then through ottla's proxy. PySpark looks at both.\n",
+        f"First they write straight to {broker}, then through ottla's proxy. PySpark looks at both.\n"
+        + (_SECURED if secured else ""),
         highlight=False,
     )
 
