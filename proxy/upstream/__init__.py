@@ -5,7 +5,7 @@ principals     the users of clients for whom the proxy logs in
 control        the proxy's own requests, on one connection: brokers and topics
 wanted_topics  the topics whose metadata it requests next, in turn for each client
 producer_id_requests, topic_config_requests  the other requests that it sends
-request_backoff  when it may send one again
+attempts       how many it has sent of a kind, and when it may send the next
 cluster        brokers, topics and leaders
 batches        parts of clients' batches, and the batches built from them
 streams        the batches of one producer for one partition

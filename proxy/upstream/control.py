@@ -17,12 +17,12 @@ from ottla.errors import (
     InconsistentClusterId,
     OttlaError,
 )
-from ottla.proxy.contained import as_ottla_error
+from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import Address
+from ottla.proxy.upstream.attempts import AGAIN, LONGEST_PAUSE, Attempts
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks
 from ottla.proxy.upstream.producer_id_requests import ProducerIdRequests
-from ottla.proxy.upstream.request_backoff import AGAIN, LONGEST_BACKOFF, RequestBackoff
 from ottla.proxy.upstream.topic_config_requests import TopicConfigRequests
 from ottla.proxy.upstream.wanted_topics import OWN, WantedTopics
 
@@ -66,6 +66,7 @@ class Control:
         """Upstream answered the last request."""
         self.producer_ids = ProducerIdRequests()
         self.configs = TopicConfigRequests()
+        self._others = (self.configs, self.producer_ids)
         self._has_answered = False
         """Upstream has answered before; if not, the start of the proxy fails with the error, and prints it."""
         self._silent = False
@@ -84,7 +85,7 @@ class Control:
         """When to check whether upstream still answers."""
         self._connect_not_before = 0.0
         self._failures = 0
-        self._metadata = RequestBackoff(MetadataRequest, _METADATA_VERSION)
+        self._metadata = Attempts(MetadataRequest, _METADATA_VERSION)
         self._topics = WantedTopics(_MOST_AWAITED)
         self._hints = WantedTopics(_MOST_HINTS)
         self._nodes_requested = True
@@ -123,7 +124,7 @@ class Control:
             return self._connect_not_before
         if not self._link.ready:
             return None
-        due = [self._look_at, self.configs.due, self.producer_ids.due]
+        due = [self._look_at, *(each.due for each in self._others)]
         if self._wants_metadata:
             due.append(self._metadata.not_before)
         return min(each for each in due if each is not None)
@@ -164,13 +165,13 @@ class Control:
             self._metadata.begin()
             self._metadata.pause(now)
             self._ask_metadata(link, deadline)
-        self.configs.send(link, now, deadline)
-        self.producer_ids.send(link, now, deadline)
+        for each in self._others:
+            each.send(link, now, deadline)
 
     def _greeted(self, now: float) -> None:
         assert self._link is not None, "only an open link becomes ready"
-        self._metadata.greeted(self._link)
-        self.producer_ids.greeted(self._link)
+        for each in (self._metadata, *self._others):
+            each.greeted(self._link)
 
     def _ask_metadata(self, link: UpstreamLink, deadline: float) -> None:
         names = self._topics.take(TOPICS_AT_ONCE)
@@ -201,11 +202,12 @@ class Control:
         self._learned(answer, now)
         waiting, self._waiting = self._waiting, {}
         for then in waiting.values():
-            then(now)
+            with contained("upstream answers"):
+                then(now)
 
     def _lost(self, error: OttlaError, now: float) -> None:
         assert self._link is not None, "only an open link is lost"
-        idle = self._link.ready and not (self._metadata.in_flight or self.producer_ids.in_flight)
+        idle = self._link.ready and not any(each.in_flight for each in (self._metadata, *self._others))
         if idle:  # brokers close idle connections (connections.max.idle.ms), so this is no sign of an outage
             self._link = None
             self._connect_not_before = now + AGAIN
@@ -223,13 +225,13 @@ class Control:
                 log.error("address belongs to another cluster, no records are sent to it: %s", what)
             self._refusals[self._link.address] = ConfigurationError(what)
         self._link = None
-        self._connect_not_before = now + min(AGAIN * 2**self._failures, LONGEST_BACKOFF)
+        self._connect_not_before = now + min(AGAIN * 2**self._failures, LONGEST_PAUSE)
         self._failures = min(self._failures + 1, 10)
         if self.answered:
             self._silent = True
             log.warning("upstream does not answer: %s", error)
-        self._metadata.lost()
-        self.producer_ids.lost()
+        for each in (self._metadata, *self._others):
+            each.lost()
         self.answered = False
         self._nodes_requested = True
 

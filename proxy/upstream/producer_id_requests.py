@@ -10,8 +10,8 @@ from collections.abc import Callable
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.errors import BrokerError, ClusterAuthorizationFailed, OttlaError, broker_error
 from ottla.proxy.contained import contained
+from ottla.proxy.upstream.attempts import LONGEST_PAUSE, Attempts
 from ottla.proxy.upstream.link import UpstreamLink
-from ottla.proxy.upstream.request_backoff import LONGEST_BACKOFF, RequestBackoff
 
 log = logging.getLogger("ottla.proxy")
 
@@ -20,6 +20,8 @@ AT_ONCE = 100
 """The most requests for a producer id in flight."""
 _DENIAL_LASTS = 1.0
 """Seconds for which upstream has to deny producer ids: brokers learn at different times of a right."""
+_DENIAL_AGES = 10.0
+"""Seconds after which a denial says nothing about the next one: more than between two requests of those who wait."""
 _DENIED = (
     "upstream does not allow the proxy's own user to get producer ids: it needs IdempotentWrite on the cluster (from "
     "Kafka 3.0 on, Write on any topic is enough)"
@@ -32,13 +34,15 @@ IdentityTold = Callable[[Identity | BrokerError, float], None]
 
 
 class ProducerIdRequests:
-    """The producers that wait for an id, and the requests for them."""
+    """Requests ids for the producers that wait for one."""
 
     def __init__(self) -> None:
-        self._backoff = RequestBackoff(InitProducerIdRequest, _VERSION)
+        self._attempts = Attempts(InitProducerIdRequest, _VERSION)
         self._waiting: dict[object, IdentityTold] = {}
         self._denied_since: float | None = None
         """When upstream began to deny producer ids; ``None``: it does not."""
+        self._denied_at = 0.0
+        """When it did so last."""
         self._told = False
         """The log says that upstream denies them."""
 
@@ -52,66 +56,62 @@ class ProducerIdRequests:
 
     @property
     def in_flight(self) -> int:
-        return self._backoff.in_flight
+        return self._attempts.in_flight
 
     @property
     def due(self) -> float | None:
         """When the next request may be sent; ``None`` if none is missing."""
-        return self._backoff.not_before if self._missing > 0 else None
+        return self._attempts.not_before if self._missing > 0 else None
 
     @property
     def _missing(self) -> int:
         """How many requests can be sent now."""
         at_once = AT_ONCE if self._denied_since is None else 1
-        return min(len(self._waiting), at_once) - self._backoff.in_flight
+        return min(len(self._waiting), at_once) - self._attempts.in_flight
 
     def greeted(self, link: UpstreamLink) -> None:
-        """Agree on the version with a new link.
-
-        Raises:
-            RemoteProtocolError: there is no common version.
-        """
-        self._backoff.greeted(link)
+        self._attempts.greeted(link)
 
     def lost(self) -> None:
-        """Take note that the link is lost: requests in flight are sent again."""
-        self._backoff.lost()
+        self._attempts.lost()
 
     def send(self, link: UpstreamLink, now: float, deadline: float) -> None:
         """Send the requests that are due."""
-        while self._missing > 0 and now >= self._backoff.not_before:
-            self._backoff.begin()
+        while self._missing > 0 and now >= self._attempts.not_before:
+            self._attempts.begin()
             link.ask(
                 InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
                 InitProducerIdResponse,
-                self._backoff.version,
+                self._attempts.version,
                 deadline=deadline,
                 answered=self._answered,
                 failed=_send_again,
             )
 
     def _answered(self, answer: InitProducerIdResponse, now: float) -> None:
-        self._backoff.answered()
+        self._attempts.answered()
         if answer.error_code == ClusterAuthorizationFailed.code:
             self._deny(now)
             return
         if answer.error_code:
-            if now >= self._backoff.not_before:  # otherwise another answer has said so
+            if now >= self._attempts.not_before:  # otherwise another answer has said so
                 log.warning("producer id not allocated yet, retrying: %s", broker_error(answer.error_code))
-            self._backoff.pause(now)
+            self._attempts.pause(now)
             return
         if self._told:
             log.warning("upstream allocates producer ids again")
         self._denied_since, self._told = None, False
         if self._waiting:  # the request may have been withdrawn meanwhile
             then = self._waiting.pop(next(iter(self._waiting)))
-            then((answer.producer_id, answer.producer_epoch), now)
+            with contained("a producer id arrives"):
+                then((answer.producer_id, answer.producer_epoch), now)
 
     def _deny(self, now: float) -> None:
         """Tell all who wait that upstream denies producer ids, if it has done so for a while."""
-        self._backoff.pause(now, LONGEST_BACKOFF)
-        if self._denied_since is None:
+        self._attempts.pause(now, LONGEST_PAUSE)
+        if self._denied_since is None or now > self._denied_at + _DENIAL_AGES:
             self._denied_since = now
+        self._denied_at = now
         if now < self._denied_since + _DENIAL_LASTS:
             return
         if not self._told:

@@ -49,6 +49,21 @@ def test_a_short_denial_is_waited_out() -> None:
     assert reply.code == 0
 
 
+def test_a_denial_long_after_another_is_waited_out_too() -> None:
+    world = world_of()
+    world.upstream.cluster.ids_denied_until = inf
+    world.produce(1, {("flights", 0): batch([(key_at(0), b"v")])})
+    world.settle(0.5)
+    world.leave(1)
+    world.settle(60)
+    reply = world.produce(2, {("flights", 0): batch([(key_at(0), b"w")])})
+    world.settle(0.5)
+    assert reply.frame is None
+    world.upstream.cluster.ids_denied_until = 0.0
+    world.settle(3)
+    assert reply.code == 0
+
+
 def test_many_waiting_clients_cost_one_request_a_second() -> None:
     world = world_of()
     world.upstream.cluster.ids_denied_until = inf

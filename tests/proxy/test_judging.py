@@ -7,10 +7,12 @@ import pytest
 
 from ottla.codec.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.codec.compression import Compression
+from ottla.codec.frames import parse_request
 from ottla.codec.records import BatchBuilder
 from ottla.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, TopicAuthorizationFailed
+from ottla.proxy.upstream.topic_config_requests import AT_ONCE
 from ottla.proxy.upstream.topic_configs import REFRESH, Limits, limits_of
-from tests.proxy.simulated import NEWEST, UNIX_TIME, Pair, Upstream, World, batch
+from tests.proxy.simulated import CUT_BEFORE, NEWEST, UNIX_TIME, Pair, Upstream, World, batch
 from tests.proxy.test_rewriting import SIX, key_at, make_known
 
 HOUR = 3_600_000
@@ -105,12 +107,45 @@ def test_the_last_question_about_a_configuration_outlasts_a_lost_connection() ->
     for topic in ("former", "recreated"):
         control.configs.request("flights", partial(_note, told, topic))
         world.settle(0.1)
-    assert len(world.upstream.asked(DescribeConfigsRequest)) == 2
+    assert len(world.upstream.asked(DescribeConfigsRequest)) == 1, "one request at a time"
     assert control._link is not None
     world.lose(control._link.number)
     world.upstream.bend = lambda request, answer: answer
     world.settle(5)
     assert told == ["recreated"]
+
+
+def test_an_upstream_that_closes_at_each_question_about_configurations_is_asked_no_more_and_judges_alone(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_of()
+    world.settle()
+    answer = world.upstream.answer
+
+    def closing(node: int, frame: bytes) -> tuple[bytes | None, str]:
+        if isinstance(message := parse_request(frame).message, DescribeConfigsRequest):
+            world.upstream.requests.append((node, 4, message))
+            return None, CUT_BEFORE
+        return answer(node, frame)
+
+    monkeypatch.setattr(world.upstream, "answer", closing)
+    reply = world.produce(1, {("flights", 2): batch(SOME)})
+    world.settle(20)
+    assert reply.code == 0
+    assert len(world.upstream.asked(DescribeConfigsRequest)) == 5
+    assert caplog.text.count("upstream does not answer: ") == 5
+    assert caplog.text.count("topic configuration unknown, only brokers judge records") == 1
+
+
+def test_configurations_of_many_topics_are_asked_for_in_several_requests() -> None:
+    world = world_of()
+    world.settle()
+    told: list[str] = []
+    for topic in (names := [f"t{number}" for number in range(AT_ONCE + 1)]):
+        world.core.control.configs.request(topic, partial(_note, told, topic))
+    world.settle(1)
+    assert told == names
+    assert [len(each.resources) for each in world.upstream.asked(DescribeConfigsRequest)] == [AT_ONCE, 1]
 
 
 @pytest.mark.parametrize("served", [False, True])

@@ -5,8 +5,8 @@ import pytest
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.apis.produce import ProduceRequest, TopicProduceData
 from ottla.proxy.clients.routed_topics import MOST_WAITED_FOR
+from ottla.proxy.upstream.attempts import AGAIN
 from ottla.proxy.upstream.control import TOPICS_AT_ONCE
-from ottla.proxy.upstream.request_backoff import AGAIN
 from ottla.proxy.upstream.wanted_topics import OWN, WantedTopics
 from tests.proxy.simulated import Upstream, World, batch
 

@@ -1,20 +1,23 @@
-"""When the proxy may send a request of a kind again, and which version it uses on the current link."""
+"""The proxy's own requests of one kind: how many are in flight, when the next one may be sent, and in which version."""
 
 from ottla.proxy.upstream.link import UpstreamLink
 
 AGAIN = 0.1
 """Seconds between two attempts of a request."""
-LONGEST_BACKOFF = 1.0
+LONGEST_PAUSE = 1.0
+"""The most seconds between two attempts, of requests and of connections."""
 
 
-class RequestBackoff:
-    """Tracks the attempts of one kind of request.
+class Attempts:
+    """Counts the attempts of one kind of request.
 
     Args:
         newest: the newest version that the proxy uses.
 
     Attributes:
+        version: the version on the current link.
         in_flight: how many of these requests are in flight.
+        not_before: when the next one may be sent.
     """
 
     def __init__(self, kind: type, newest: int) -> None:
@@ -38,9 +41,9 @@ class RequestBackoff:
         self.in_flight -= 1
 
     def pause(self, now: float, seconds: float = AGAIN) -> None:
-        """Wait before the next request: the next one would ask for the same."""
+        """Wait before the next request, which would ask for the same."""
         self.not_before = now + seconds
 
     def lost(self) -> None:
-        """Take note that no request will be answered any more."""
+        """Take note that the link is lost: no request will be answered any more."""
         self.in_flight = 0
