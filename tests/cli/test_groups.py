@@ -3,11 +3,14 @@
 import json
 from functools import partial
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import trio
 
 from ottla import connect
+from ottla.cli import consume
+from ottla.sdk.admin import GroupMember
 from ottla.testing import Broker
 from tests.cli import program
 from tests.cli.test_commands import ottla
@@ -47,6 +50,22 @@ async def test_a_member_without_a_partition_says_so_and_ends(ottla_broker: Broke
         nursery.cancel_scope.cancel()
     assert (code, out) == (0, "")
     assert err == "group g assigns no partition to this member: its 2 members share all partitions\n"
+
+
+@pytest.mark.parametrize(
+    ("assigned", "is_nothing"), [([0, 0], False), ([0, 2], True), ([2], False), ([0], False), ([1, 1], False)]
+)
+async def test_a_member_has_no_partition_only_if_others_have_them(
+    assigned: list[int], is_nothing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A single member, or one that has not heard of its partitions yet, waits for them."""
+    monkeypatch.setattr(consume, "SETTLED", 0.0)
+    members = tuple(
+        GroupMember("m", None, "c", "h", tuple(("t", partition) for partition in range(count))) for count in assigned
+    )
+    client, consumer = AsyncMock(), Mock(assignment=frozenset())
+    client.describe_group.return_value = Mock(state="Stable", members=members)
+    assert await consume._Share(client, consumer, "g").is_nothing() is is_nothing
 
 
 def test_groups_are_listed_and_described_with_their_lag(ottla_broker: Broker) -> None:

@@ -211,7 +211,7 @@ class _Share:
         self._since = time.monotonic()
 
     async def is_nothing(self) -> bool:
-        """Whether the group is stable and assigns no partition to this member; then prints that.
+        """Whether the group is stable and assigns all partitions to other members; then prints that.
 
         Raises:
             TimeoutExpired: the group does not become stable.
@@ -224,7 +224,9 @@ class _Share:
         if waited < SETTLED:
             return False
         group = await self._client.describe_group(self._group)
-        if group.state == "Stable":
+        # A member without partitions is this one. If all have some, this one has not heard of its own yet.
+        have_some = [bool(each.assignment) for each in group.members]
+        if group.state == "Stable" and any(have_some) and not all(have_some):
             others = f"its {len(group.members)} members share all partitions"
             await stdio.say(f"group {self._group} assigns no partition to this member: {others}", err=True)
             return True

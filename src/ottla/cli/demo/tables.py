@@ -12,8 +12,8 @@ from ottla.cli.demo.expected import Days, Difference, Fleet, Scatter
 from ottla.cli.demo.flights import ROWS
 
 _SECURED = (
-    "Broker and proxy listen with SASL_SSL. All clients log in by SCRAM-SHA-512, as does the proxy at the broker. At the "
-    "proxy the services may write one topic, and nothing else.\n"
+    "Broker and proxy listen with SASL_SSL. All clients log in by SCRAM-SHA-512, as does the proxy at the broker. "
+    "At the proxy the services may write one topic, and nothing else.\n"
 )
 _BUSIEST = 5
 """Days in the table."""
