@@ -22,6 +22,8 @@ from ottla.errors import DecodeError, EncodeError, RemoteProtocolError
 MAX_FRAME = 100 * 2**20
 """In bytes. Kafka's default for `socket.request.max.bytes`, and the largest response of librdkafka and Java."""
 API_VERSIONS = 18
+MOST_VERSIONS = 32
+"""More than any API has, and the first printable character of ASCII."""
 LARGE_FIELD = 64 * 2**10
 """Size in bytes at which a field is written separately, which is then cheaper than to copy it."""
 
@@ -64,8 +66,17 @@ class UnknownApi(RemoteProtocolError):
     """The request's API key or version is not served; ``header`` holds the header as far as it could be read."""
 
     def __init__(self, header: RequestHeader) -> None:
-        super().__init__(f"API key {header.api_key} version {header.api_version} is not served")
+        super().__init__(f"API key {header.api_key} {version_text(header.api_version)} is not served")
         self.header = header
+
+
+def version_text(api_version: int) -> str:
+    """Return the version of a request for an error or the log.
+
+    A frame with a version that no API has is probably no request. It may be a SASL token without a header: behind a
+    user of one character, the first byte of the password is in the place of the version.
+    """
+    return f"version {api_version}" if 0 <= api_version < MOST_VERSIONS else "with a version that no API has"
 
 
 def is_known(api_key: int, api_version: int) -> bool:

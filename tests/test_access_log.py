@@ -14,7 +14,7 @@ from ottla.codec.apis.heartbeat import HeartbeatRequest
 from ottla.codec.frames import build_request, framed
 from ottla.errors import ConfigurationError, NotLeaderOrFollower, RequestTimedOut
 from ottla.serve import PendingAnswer, observer_thread
-from ottla.serve.access_log import AccessLog
+from ottla.serve.access_log import AccessLog, text_of
 from ottla.serve.answered import AnsweredRequest, ObservedRequest
 from ottla.serve.line_file import STDERR
 from tests.pairs import listening, peer
@@ -162,3 +162,29 @@ def test_a_header_may_be_cut_off_anywhere(size: int) -> None:
     seen: list[AnsweredRequest] = []
     ObservedRequest(CLIENT, REQUEST[4 : 4 + size], min(size, len(REQUEST) - 4)).answered((seen.append,), None, ())
     assert [each.size for each in seen] == [min(size, len(REQUEST) - 4)]
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        b"\0alice\0correct horse battery",
+        b"\0A\0correct horse battery",
+        b"\0\0correct horse battery",
+        b"\0A\0\tcorrect horse battery",
+        b"\0Z\0\x1fcorrect horse battery",
+        b"\0A\0\xc3\xa9correct horse battery",
+    ],
+)
+def test_a_token_without_a_header_has_a_line_without_any_part_of_it(token: bytes) -> None:
+    seen: list[AnsweredRequest] = []
+    ObservedRequest(CLIENT, token, len(token)).answered((seen.append,), None, ())
+    [request] = seen
+    assert (request.key, request.version, request.client_id, request.size) == (-1, -1, None, len(token))
+    line = json.loads(text_of(request))
+    assert (line["request"], line["version"], line["client_id"]) == ("unknown (-1)", -1, None)
+
+
+def test_a_newer_api_versions_has_a_line_because_clients_ask_so_for_the_versions() -> None:
+    seen: list[AnsweredRequest] = []
+    ObservedRequest(CLIENT, b"\0\x12\0\5\0\0\0\1\0\2id", 12).answered((seen.append,), 6, (35,))
+    assert [(each.key, each.version, each.client_id) for each in seen] == [(18, 5, "id")]

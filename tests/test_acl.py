@@ -125,6 +125,42 @@ def test_who_has_a_right_on_all_resources_has_it_on_each_name(
         assert authorizer.authorize_all(ALICE, HERE, right) is expected
 
 
+class Counting(Authorizer):
+    """Counts its decisions over single names."""
+
+    decisions = 0
+
+    def _decide(self, principal: str, host: str, right: Right, name: str) -> bool:
+        self.decisions += 1
+        return super()._decide(principal, host, right, name)
+
+
+def test_rights_on_all_resources_cost_nothing_for_acls_of_others_nor_for_new_hosts() -> None:
+    """With IPv6 a client chooses its host."""
+    of_others = [allow(AclOperation.READ, f"topic-{number}", f"User:{number}") for number in range(1000)]
+    denials = [each._replace(permission=AclPermissionType.DENY) for each in of_others]
+    of_one_host = allow(AclOperation.READ, "*", BOB)._replace(host=HERE)
+    everything = allow(AclOperation.READ, "*")
+    authorizer = Counting([everything, of_one_host, *of_others, *denials], super_users=["User:admin"])
+    for number in range(1000):
+        assert authorizer.authorize_all(ALICE, f"fd00::{number}", DESCRIBE_TOPIC)
+        assert not authorizer.authorize_all(BOB, f"fd00::{number}", DESCRIBE_TOPIC)
+        assert authorizer.authorize_all("User:admin", f"fd00::{number}", DESCRIBE_TOPIC)
+    assert authorizer.authorize_all(BOB, HERE, DESCRIBE_TOPIC)
+    assert authorizer.decisions == 3
+    authorizer.add(denied := allow(AclOperation.ALL, "topic-7")._replace(permission=AclPermissionType.DENY))
+    assert not authorizer.authorize_all(ALICE, HERE, DESCRIBE_TOPIC)
+    authorizer.remove(denied)
+    assert authorizer.authorize_all(ALICE, HERE, DESCRIBE_TOPIC)
+
+
+def test_where_names_without_acls_are_everyones_new_hosts_cost_nothing() -> None:
+    every = [allow(AclOperation.READ, f"topic-{number}") for number in range(1000)]
+    authorizer = Counting(every, allow_if_none=True)
+    assert all(authorizer.authorize_all(ALICE, f"fd00::{number}", READ_TOPIC) for number in range(100))
+    assert authorizer.decisions == 1001
+
+
 def test_super_users_may_do_everything_and_nobody_else_if_acls_are_lost() -> None:
     deny = allow(AclOperation.ALL, "*", "User:*")._replace(permission=AclPermissionType.DENY)
     authorizer = Authorizer([deny], super_users=[ALICE], allow_if_none=True)

@@ -22,7 +22,7 @@ from ottla.client_info import ClientInfo
 from ottla.codec.apis import NAMES
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey
 from ottla.codec.elements import has_more_elements
-from ottla.codec.frames import build_response, parse_request
+from ottla.codec.frames import build_response, parse_request, version_text
 from ottla.codec.wire import Buffer
 from ottla.errors import RemoteProtocolError, UnsupportedVersion
 from ottla.proxy.clients.access.guard import Guard, GuardContext
@@ -217,7 +217,7 @@ class ClientSession:
         by_name = self._shared.rules.any_fan_out
         if why := self._offering.why_not(key, request.version, with_names=by_name):
             name = NAMES.get(key, f"API key {key}")
-            raise RemoteProtocolError(f"{name} version {request.version} was not offered: {why}")
+            raise RemoteProtocolError(f"{name} {version_text(request.version)} was not offered: {why}")
         _check(key, frame, read=self._one_partition.handles(key))
         if key == API_VERSIONS:
             run(self._api_versions(request, parse_request(frame).message, now), self._client)

@@ -319,6 +319,24 @@ def test_a_pattern_that_upstream_matches_needs_describe_on_each_topic(
         assert each.upstream.asked(ConsumerGroupHeartbeatRequest) == [pattern]
 
 
+def test_without_read_on_its_group_no_heartbeat_of_a_member_reaches_upstream() -> None:
+    """So upstream removes a member whose pattern was allowed before a reload."""
+    joins = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=0, subscribed_topic_regex=".*", topic_partitions=()
+    )
+    stays = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1)
+    world = world_of("allow alice Read Group g", "allow alice Describe Topic *")
+    assert world.request(1, joins, 1).parsed(ConsumerGroupHeartbeatResponse).error_code == 0
+    world.core.handle(AccessChanged(rules("allow alice Describe Topic *", "deny alice All Topic secret")), world.now)
+    world.settle()
+    assert 1 in world.closed
+    world.infos[5] = client("alice", 5)
+    for each in (stays, replace(joins, subscribed_topic_regex=None, subscribed_topic_names=())):
+        told = world.request(5, each, 1).parsed(ConsumerGroupHeartbeatResponse)
+        assert told.error_code == GroupAuthorizationFailed.code
+    assert world.upstream.asked(ConsumerGroupHeartbeatRequest) == [joins]
+
+
 def test_a_long_list_is_filtered_in_a_thread() -> None:
     names = tuple(f"topic-{n:05}-{'x' * 200}" for n in range(1500))
     world = world_of("allow alice Describe Topic topic-00007 prefixed", topics=names)

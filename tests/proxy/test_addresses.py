@@ -223,6 +223,12 @@ def test_an_api_that_is_not_carried_is_refused_with_the_reason(world: World) -> 
     assert world.closed[1] == f"CreateDelegationToken version 3 was not offered: {NOT_CARRIED[38]}"
 
 
+@pytest.mark.parametrize("token", [b"\0A\0correct horse", b"\0\0correct horse", b"\0$\0\xc3\xa9correct horse"])
+def test_a_token_without_a_header_is_refused_without_a_number_of_its_bytes(world: World, token: bytes) -> None:
+    world.send(1, token, 0)
+    assert world.closed[1].partition(" ")[2].startswith("with a version that no API has was not offered: ")
+
+
 # -- upstream knows the client's software
 
 

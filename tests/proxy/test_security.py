@@ -27,6 +27,7 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnsupportedVersion,
 )
+from ottla.proxy.clients.carried import API_VERSIONS, CARRIED
 from ottla.proxy.user_file import UserFile, read_users, write_users
 from ottla.sasl_server.settings import OAuthSettings, SaslSettings
 from ottla.subject_mapping import SubjectMapping
@@ -349,19 +350,23 @@ def test_versions_are_told_before_a_login_and_open_no_connection_to_upstream(
         peer.close()
 
 
-def test_a_newer_version_of_api_versions_gets_the_one_entry_from_which_clients_take_the_newest(
-    proxy: ProxyThread,
+@pytest.mark.parametrize("version", [CARRIED[API_VERSIONS].newest + 1, -1])
+def test_another_version_of_api_versions_gets_the_one_entry_from_which_clients_take_the_newest(
+    proxy: ProxyThread, version: int
 ) -> None:
     """franz-go takes a response with more entries for all that the server offers (KIP-511)."""
     host, _, port = proxy.bootstrap.rpartition(":")
     peer = Peer(int(port), host, timeout=HUNG)
-    request = bytearray(frames.build_request(ApiVersionsRequest(), 4, 1, "x"))
-    struct.pack_into(">h", request, 6, 5)
+    newest = CARRIED[API_VERSIONS].newest
+    request = bytearray(frames.build_request(ApiVersionsRequest(), newest, 1, "x"))
+    struct.pack_into(">h", request, 6, version)
     peer.write(bytes(request))
     _, answer = frames.parse_response(ApiVersionsResponse, 0, peer.frame())
     peer.close()
     assert answer.error_code == UnsupportedVersion.code
-    assert [(each.api_key, each.max_version) for each in answer.api_keys] == [(18, 4)]
+    assert [(each.api_key, each.min_version, each.max_version) for each in answer.api_keys] == [
+        (API_VERSIONS, 0, newest)
+    ]
 
 
 @pytest.mark.parametrize(

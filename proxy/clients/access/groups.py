@@ -61,6 +61,10 @@ def consumer_group_heartbeat(asked: Asked) -> Verdict:
 
     Kafka matches a pattern only with topics that the member may describe. Upstream would match it with the topics of
     the proxy's user.
+
+    Limit: a member sends its pattern only when it changes, and the proxy does not remember it. A member whose pattern
+    was allowed keeps it if a topic is denied later. Fencing members whose pattern the proxy has not seen would also
+    fence members without a pattern, each time that they connect again.
     """
     request: ConsumerGroupHeartbeatRequest = asked.message
     error = refusal_of_member(asked, request.group_id, request.subscribed_topic_names)

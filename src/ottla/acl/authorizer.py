@@ -8,12 +8,14 @@ Rules:
 
 Theory of operation: the ACLs are indexed by type and name. The prefixes of a name are found by bisection: the greatest
 known prefix that is not behind the name is a prefix of it, or else shares with it a shorter beginning that every
-prefix of the name has. Clients repeat their requests, so decisions are remembered until an ACL changes.
+prefix of the name has. Clients repeat their requests, so decisions are remembered until an ACL changes. A decision over
+all names may look at each ACL, and with IPv6 a client chooses its host. So hosts that no ACL names share one decision.
 
 Source: StandardAuthorizerData.java (authorize, findAclRule), Authorizer.java (authorizeByResourceType).
 """
 
 from bisect import bisect_right, insort
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from ottla.acl.acls import ANY_HOST, ANY_NAME, EVERYONE, Acl, AclFilter, normal_host
@@ -40,12 +42,19 @@ class _AclsOfType:
         self._prefixed: dict[str, _ByPrincipal] = {}
         self._prefixes: list[str] = []
         """In order."""
+        self._denials: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """Principal -> the examples of the patterns with an ACL that denies it something."""
+        self.hosts: Counter[str] = Counter()
+        """The hosts that ACLs name."""
 
     def add(self, acl: Acl) -> None:
         named = self._named(acl)
         if acl.pattern_type is PatternType.PREFIXED and acl.resource_name not in named:
             insort(self._prefixes, acl.resource_name)
         named.setdefault(acl.resource_name, {}).setdefault(acl.principal, []).append(acl)
+        self.hosts[normal_host(acl.host)] += 1
+        if acl.permission is AclPermissionType.DENY:
+            self._denials[acl.principal][_example(acl)] += 1
 
     def remove(self, acl: Acl) -> None:
         named = self._named(acl)
@@ -57,6 +66,9 @@ class _AclsOfType:
             del named[acl.resource_name]
             if acl.pattern_type is PatternType.PREFIXED:
                 self._prefixes.remove(acl.resource_name)
+        _uncount(self.hosts, normal_host(acl.host))
+        if acl.permission is AclPermissionType.DENY:
+            _uncount(self._denials[acl.principal], _example(acl))
 
     def _named(self, acl: Acl) -> dict[str, _ByPrincipal]:
         return self._prefixed if acl.pattern_type is PatternType.PREFIXED else self._literal
@@ -74,11 +86,15 @@ class _AclsOfType:
             else:
                 name = _common(name, prefix)
 
-    def examples(self) -> Iterator[str]:
-        """Iterate over names that stand for all names: the same ACLs apply to each name as to one of these."""
+    def examples(self, principal: str) -> Iterator[str]:
+        """Iterate over names that stand for all names: a principal has a right on each name if it has it on these."""
         yield _NO_NAME
-        yield from (name for name in self._literal if name != ANY_NAME)
-        yield from (prefix + _NO_NAME for prefix in self._prefixes)
+        if ANY_NAME in self._literal:  # who may do it with the name before may do it with all, unless an ACL denies it
+            for each in (principal, EVERYONE):
+                yield from self._denials.get(each, ())
+        else:  # the principal has a right on the name before only if everyone has all rights on names without ACLs
+            yield from self._literal
+            yield from (prefix + _NO_NAME for prefix in self._prefixes)
 
     def of(self, principal: str) -> Iterator[Acl]:
         """Iterate over the ACLs for a principal and for everyone."""
@@ -166,10 +182,14 @@ class Authorizer:
 
     def authorize_all(self, principal: str, host: str, right: Right) -> bool:
         """Return whether the principal has the right on every resource of the type, also on future ones."""
+        if principal in self._super_users or self.only_super_users:
+            return principal in self._super_users
+        of_type = self._by_type.get(right.resource_type, _AclsOfType())
+        if normal_host(host) not in of_type.hosts:
+            host = ANY_HOST
         key = (principal, host, right)
         if (known := self._decided_all.get(key)) is None:
-            of_type = self._by_type.get(right.resource_type, _AclsOfType())
-            known = all(self._decide(principal, host, right, name) for name in of_type.examples())
+            known = all(self._decide(principal, host, right, name) for name in of_type.examples(principal))
             if len(self._decided_all) >= REMEMBERED:
                 self._decided_all.clear()
             self._decided_all[key] = known
@@ -221,6 +241,20 @@ class Authorizer:
         if (PatternType.LITERAL, ANY_NAME) in denied:
             return False
         return any(_is_left(acl, denied) for acl in allowed)
+
+
+def _example(acl: Acl) -> str:
+    """Return a name that stands for the names to which an ACL applies."""
+    if acl.pattern_type is PatternType.PREFIXED:
+        return acl.resource_name + _NO_NAME
+    return _NO_NAME if acl.resource_name == ANY_NAME else acl.resource_name
+
+
+def _uncount(counter: Counter[str], text: str) -> None:
+    """Count one less; `Counter` itself would go through all that it has."""
+    counter[text] -= 1
+    if not counter[text]:
+        del counter[text]
 
 
 def _is_left(acl: Acl, denied: set[tuple[PatternType, str]]) -> bool:

@@ -246,7 +246,7 @@ class SaslSession:
                 f"sasl.mechanism ({', '.join(self._mechanisms)})"
             )
         if not 0 <= version <= _SERVED[key]:
-            raise RemoteProtocolError(f"{name} version {version} is not served")
+            raise RemoteProtocolError(f"{name} {frames.version_text(version)} is not served")
         try:
             request = frames.parse_request(frame)
         except DecodeError:  # whose text may show a secret

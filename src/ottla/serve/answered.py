@@ -2,23 +2,27 @@
 
 Rules:
 - A listener without observers reads no field of a request for this, and takes no time.
-- Observers never see a password or a token. A client may send a SASL token without a header where no token is due, for
-  example because it takes a listener for another one. Its bytes in the place of a client id are then a part of a
-  password, or a whole JWT.
+- Observers see neither key, version nor client id of a frame that is no request. A client may send a SASL token without
+  a header where no token is due, for example because it takes a listener for another one. Its bytes in these places are
+  then a part of a password, or a whole JWT.
+
+Limit: a token of PLAIN passes for a request if its user is one character, which stands for an API, and its password
+begins with a control character, which stands for a version of this API. Observers then see that character, and the
+password from its eighth byte on.
 """
 
+import functools
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.client_info import ClientInfo
-from ottla.codec.apis import NAMES
-from ottla.codec.wire import Buffer
+from ottla.codec import frames
+from ottla.codec.apis import APIS, NAMES
+from ottla.codec.wire import Buffer, api
 
 _HEAD = 10
 """Bytes of a request up to the length of its client id: key, version, correlation id."""
-_VERSIONS = 32
-"""More than any API has, and the first printable character of ASCII."""
 
 
 class AnsweredRequest(NamedTuple):
@@ -26,8 +30,8 @@ class AnsweredRequest(NamedTuple):
 
     Attributes:
         client: the client's connection.
-        key, version: of the API; -1 if the frame is too short.
-        client_id: from the header; ``None``: it has none, or the frame is no request of Kafka's.
+        key, version: of the API; -1 if the frame is no request of Kafka's, or of a version unknown to the codec.
+        client_id: from the header; ``None``: it has none, or key and version are -1.
         size: bytes of the request, without its length field.
         response: bytes of the response with its length field, 0 if it has none (``acks=0``); ``None``: the connection
             ended before.
@@ -70,10 +74,11 @@ class ObservedRequest:
         """Call the observers that there are now."""
         head = self._head
         key, version = (int.from_bytes(head[at : at + 2], "big", signed=True) for at in (0, 2))
-        if len(head) < _HEAD:
+        client_id = None
+        if len(head) < _HEAD or not _is_request(key, version):
             key = version = -1
-        named = len(head) >= _HEAD and head[8] < 0x80 and _is_request(key, version)  # otherwise it is null
-        client_id = head[_HEAD:].decode(errors="replace") if named else None
+        elif head[8] < 0x80:  # otherwise it is null
+            client_id = head[_HEAD:].decode(errors="replace")
         seconds, at = time.perf_counter() - self._began, time.time_ns()
         request = AnsweredRequest(self._client, key, version, client_id, self._size, response, errors, at, seconds)
         for observer in observers:
@@ -81,8 +86,15 @@ class ObservedRequest:
 
 
 def _is_request(key: int, version: int) -> bool:
-    """Whether a frame begins as requests do, and no SASL token does.
+    """Whether a frame begins as requests do, and hardly a SASL token does.
 
     PLAIN's begins with a null byte and a user; after a user of one character comes the password.
     """
-    return key in NAMES and 0 <= version < _VERSIONS
+    if key == frames.API_VERSIONS:  # of which newer clients send newer versions, to ask for the server's
+        return 0 <= version < frames.MOST_VERSIONS
+    return key in NAMES and 0 <= version <= _newest(key)
+
+
+@functools.cache
+def _newest(key: int) -> int:
+    return api(APIS[key].request).versions.high
