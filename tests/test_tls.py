@@ -9,12 +9,23 @@ from typing import Any
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import serialization as to
+from cryptography.hazmat.primitives.asymmetric import ec
 
+from ottla._pem import file
 from ottla.errors import AuthenticationFailed, ConfigurationError, ConnectionLost, OttlaError
-from ottla.tls import TLS, ClientCertificates, TlsConnection
+from ottla.throwaway_ca import ThrowawayCA
+from ottla.tls import TLS, ClientCertificates, ServerTLS, TlsConnection
 from tests.tls import serving, without_subject
 
 HOST = "broker.example.com"
+_REFUSED = (
+    "the {0} does not accept this side's certificate: it has expired or is not valid yet, or the CA that signed it is "
+    "missing in the {0}'s truststore"
+)
+REFUSED_BY_CLIENT, REFUSED_BY_BROKER = _REFUSED.format("client"), _REFUSED.format("broker")
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +57,35 @@ def wants_certificate(ca: trustme.CA) -> Callable[[ssl.SSLContext], None]:
         ca.configure_trust(context)
 
     return change
+
+
+def issued(key: ec.EllipticCurvePrivateKey, subject: str, ca: ec.EllipticCurvePrivateKey) -> str:
+    """A certificate of "our CA" without key identifiers, as older versions of openssl create it."""
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder(
+        issuer_name=x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "our CA")]),
+        subject_name=x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, subject)]),
+        public_key=key.public_key(),
+        serial_number=x509.random_serial_number(),
+        not_valid_before=now - datetime.timedelta(days=1),
+        not_valid_after=now + datetime.timedelta(days=1),
+    )
+    builder = builder.add_extension(x509.BasicConstraints(ca=key is ca, path_length=None), critical=True)
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(HOST)]), critical=False)
+    return builder.sign(ca, hashes.SHA256()).public_bytes(to.Encoding.PEM).decode()
+
+
+def self_signed() -> str:
+    """The certificate of "our CA"."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    return issued(key, "our CA", key)
+
+
+def issued_by_a_namesake() -> str:
+    """A certificate and its key, of another CA that has the name of `self_signed`."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    own = key.private_bytes(to.Encoding.PEM, to.PrivateFormat.PKCS8, to.NoEncryption()).decode()
+    return issued(key, "a-service", ec.generate_private_key(ec.SECP256R1())) + own
 
 
 def meet(client: TlsConnection, server: TlsConnection, pieces: int = 2**16) -> tuple[OttlaError | None, ...]:
@@ -138,7 +178,23 @@ def test_a_certificate_of_another_ca_is_refused_whatever_is_checked(ca: trustme.
         "the broker's certificate is not trusted: unable to get local issuer certificate; give the CA that signed it "
         "as tls=TLS(ca=…)"
     )
-    assert str(said).startswith("the client does not accept this side's certificate")
+    assert str(said) == REFUSED_BY_CLIENT
+
+
+def test_a_ca_of_the_same_name_is_another_ca() -> None:
+    theirs = ServerTLS(certificate=issued_by_a_namesake()).connection()
+    error, said = meet(TLS(ca=self_signed()).connection(HOST), theirs)
+    assert str(error) == (
+        "the broker's certificate is not trusted: certificate signature failure; give the CA that signed it as "
+        "tls=TLS(ca=…)"
+    )
+    assert isinstance(said, AuthenticationFailed)
+    assert str(said).startswith("the client does not accept this side's certificate: it has expired")
+
+
+def test_the_broker_hears_that_a_client_may_have_expected_another_name(ca: trustme.CA) -> None:
+    _, said = meet(client(ca, "other.example.com"), server(ca))
+    assert str(said) == f"{REFUSED_BY_CLIENT}, or it does not name the host to which the client connects"
 
 
 def test_a_certificate_that_has_expired_is_refused(ca: trustme.CA) -> None:
@@ -184,7 +240,24 @@ class TestTheBrokerWantsACertificate:
         ours = client(ca, certificate=pem(own.private_key_pem, *own.cert_chain_pems))
         error, _ = meet(ours, server(ca, change=self.change(ca, version)))
         assert isinstance(error, AuthenticationFailed)
-        assert str(error).startswith("the broker does not accept this side's certificate")
+        assert str(error) == REFUSED_BY_BROKER
+
+    def test_where_it_trusts_a_ca_of_the_same_name_the_error_says_so(
+        self, ca: trustme.CA, version: ssl.TLSVersion
+    ) -> None:
+        trusted, own = self_signed(), issued_by_a_namesake()
+
+        def change(context: ssl.SSLContext) -> None:
+            context.verify_mode, context.maximum_version = ssl.CERT_REQUIRED, version
+            context.load_verify_locations(cadata=trusted)
+
+        error, said = meet(client(ca, certificate=own), server(ca, change=change))
+        assert isinstance(error, AuthenticationFailed)
+        assert str(error) == REFUSED_BY_BROKER
+        assert str(said) == (
+            "the client's certificate is not trusted: certificate signature failure; give the CA that signed it as "
+            "ServerTLS(ca=…)"
+        )
 
 
 def test_a_peer_that_speaks_no_tls_is_recognised(ca: trustme.CA) -> None:
@@ -361,3 +434,36 @@ def test_a_client_with_a_certificate_shows_it_for_each_connection(
         session = client.session
         resumed.append(client.session_reused)
     assert resumed == [False, wanted == "none"]
+
+
+# -- certificates of a throwaway CA
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda each: each.name)
+def test_peers_that_check_strictly_trust_a_throwaway_ca(version: ssl.TLSVersion) -> None:
+    ca = ThrowawayCA()
+    ours, theirs = ca.client("alice").context(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    its = ca.server(HOST, certificates=True)
+    with contextlib.ExitStack() as stack:
+        theirs.load_cert_chain(file(stack, "certificate", its.certificate), file(stack, "key", its.key or ""))
+    theirs.load_verify_locations(cadata=ca.pem)
+    theirs.verify_mode, theirs.maximum_version = ssl.CERT_REQUIRED, version
+    for each in (ours, theirs):
+        each.verify_flags |= ssl.VERIFY_X509_STRICT
+    asking, asked = TlsConnection(ours, server_hostname=HOST), TlsConnection(theirs, server_side=True)
+    assert meet(asking, asked) == (None, None)
+    assert asked.subject == "CN=alice"
+
+
+def test_another_throwaway_ca_is_not_trusted() -> None:
+    error, _ = meet(
+        ThrowawayCA().client().connection(HOST), ThrowawayCA().server(HOST, certificates=False).connection()
+    )
+    assert "unable to get local issuer certificate; give the CA that signed it as tls=TLS(ca=…)" in str(error)
+
+
+def test_no_certificate_outlives_its_throwaway_ca() -> None:
+    ca = ThrowawayCA()
+    chains = ca.pem, ca.server(HOST, certificates=False).certificate, ca.client("alice").certificate
+    ends = {x509.load_pem_x509_certificate(str(each).encode()).not_valid_after_utc for each in chains}
+    assert len(ends) == 1

@@ -4,9 +4,9 @@
         ottla_broker.create_topic("orders", partitions=3)
         my_service = start(bootstrap=ottla_broker.bootstrap)
 
-A marker passes arguments to `ottla.testing.Broker`, such as users and certificates:
+A marker gives the broker users and certificates, and changes fields of its `BrokerConfig`:
 
-    @pytest.mark.ottla_broker(users={"alice": "secret"}, certificates=True)
+    @pytest.mark.ottla_broker(users={"alice": "secret"}, certificates=True, auto_create=False)
     def test_orders(ottla_broker):
         my_service = start(ottla_broker.bootstrap, **ottla_broker.client_options("alice"))
 
@@ -18,7 +18,7 @@ Rules:
   (gh-106905).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +37,9 @@ def pytest_addoption(pluginmanager: Any) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
-    arguments = "users=…, certificates=True, tls=…"
-    config.addinivalue_line("markers", f"ottla_broker({arguments}): the arguments of this test's broker (ottla)")
+    arguments = "users=…, certificates=True, tls=…, acls=True"
+    what = "users and TLS of this test's broker, and fields of its BrokerConfig (ottla)"
+    config.addinivalue_line("markers", f"ottla_broker({arguments}): {what}")
 
 
 @pytest.fixture
@@ -47,20 +48,31 @@ def ottla_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator["Br
 
     Its topics are in pytest's temporary folder, which pytest keeps after a failed test. The marker
     ``@pytest.mark.ottla_broker(users={"alice": "secret"}, certificates=True)`` gives it users and certificates, and
-    `.client_options("alice")` are the options of a client.
+    `.client_options("alice")` are the options of a client. The marker also takes fields of `BrokerConfig`, such as
+    ``acls=True``.
     """
-    from ottla.brokerlite.config import BrokerConfig, Sync
-    from ottla.testing import Broker
+    from ottla.testing import OPTIONS, Broker, config_for_tests
 
-    config = BrokerConfig(
-        port=0,
-        data=tmp_path / "ottla-broker",
-        sync=Sync.NEVER,
-        group_initial_rebalance_delay=0,
-        group_consumer_heartbeat_interval=0.5,
-    )
     marker = request.node.get_closest_marker("ottla_broker")
-    if marker is not None and marker.args:
-        pytest.fail("the marker ottla_broker takes arguments by name: users, certificates, tls", pytrace=False)
-    with Broker(config, **({} if marker is None else marker.kwargs)) as broker:
+    given = {"data": tmp_path / "ottla-broker", **({} if marker is None else _checked(marker))}
+    options = {name: given.pop(name) for name in OPTIONS if name in given}
+    with Broker(config_for_tests(**given), **options) as broker:
         yield broker
+
+
+def _checked(marker: pytest.Mark) -> Mapping[str, Any]:
+    """The arguments of the marker, whose names exist."""
+    from ottla.brokerlite.config import BrokerConfig
+    from ottla.testing import OPTIONS
+    from ottla.unknown_options import nearest
+
+    known = [*OPTIONS, *BrokerConfig.__dataclass_fields__]
+    takes = f"{', '.join(OPTIONS)}, and fields of BrokerConfig"
+    if marker.args:
+        pytest.fail(f"the marker ottla_broker takes arguments by name: {takes}", pytrace=False)
+    for name in marker.kwargs:
+        if name not in known:
+            near = nearest(name, known)
+            advice = f"do you mean {near}?" if near else f"it takes {takes}"
+            pytest.fail(f"the marker ottla_broker has no argument {name}: {advice}", pytrace=False)
+    return marker.kwargs

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
 from ottla.errors import ConfigurationError
 from ottla.misnamed import Misnamed
+from ottla.unknown_options import nearest
 
 if TYPE_CHECKING:
     import trio
@@ -46,6 +47,29 @@ T = TypeVar("T")
 PATIENCE = 30.0
 """Seconds that the broker may take to start, to stop, or to answer a call of the test."""
 
+OPTIONS = ("users", "certificates", "tls")
+"""The arguments of `Broker` besides its configuration; the marker ``ottla_broker`` takes them, too."""
+
+
+def config_for_tests(data: Path | None = None, **fields: Any) -> "BrokerConfig":
+    """The configuration of a test's broker.
+
+    Args:
+        data: the folder of the topics; ``None``: a temporary one.
+        fields: other fields of the configuration, which override those for tests.
+    """
+    from ottla.brokerlite.config import BrokerConfig, Sync
+
+    defaults: dict[str, Any] = {
+        "sync": Sync.NEVER,
+        "group_initial_rebalance_delay": 0,
+        "group_consumer_heartbeat_interval": 0.5,
+        "group_share_heartbeat_interval": 0.5,
+    }
+    if not fields.get("listeners"):  # they have ports of their own
+        defaults["port"] = 0
+    return BrokerConfig(data=data, **defaults | fields)
+
 
 class Broker:
     """A broker in a thread, which runs as soon as it is created; use it as ``with Broker() as broker``.
@@ -59,13 +83,14 @@ class Broker:
         config: the broker's configuration, as in
             ``Broker(BrokerConfig(port=0, data=Path("kafka-data"), auto_create=False))``. By default the broker listens
             on a free port of the loopback address, syncs nothing to the disk, lets the first member of a group begin
-            without waiting for others, and gives members of consumer groups their partitions within half a second.
-            Without ``data`` the topics are in a temporary folder, which survives
-            `stop`, `kill` and `restart`, and is removed at the end of the block or of the program.
+            without waiting for others, and gives members of consumer groups and share groups their partitions within
+            half a second. Without ``data`` the topics are in a temporary folder, which survives `stop`, `kill` and
+            `restart`, and is removed at the end of the block or of the program.
 
         users: name -> password: clients have to authenticate, in SASL_PLAINTEXT or, with ``tls``, in SASL_SSL.
-        certificates: make a CA and a certificate for the broker, so that clients connect over TLS. Without ``users``,
-            a client may show a certificate of this CA, and is then its subject. Needs
+        certificates: make a CA and a certificate for the broker, so that clients connect over TLS. The certificate
+            names the address that the broker listens on, the advertised one, and the loopback address. Without
+            ``users``, a client may show a certificate of this CA, and is then its subject. Needs
             ``pip install 'ottla[certificates]'``.
         tls: your own certificate of the broker, instead of ``certificates``. With none of these, connections are in
             plain text.
@@ -94,19 +119,17 @@ class Broker:
         from ottla.brokerlite.config import BrokerConfig, Sync
 
         if options:
-            given = ", ".join(f"{name}=…" for name in options)
-            raise TypeError(f"Broker() takes a BrokerConfig, as in Broker(BrokerConfig({given})), and no other options")
+            _refuse(options)
         if config is None:
-            config = BrokerConfig(
-                port=0,
-                sync=Sync.NEVER,
-                group_initial_rebalance_delay=0,
-                group_consumer_heartbeat_interval=0.5,
-                group_share_heartbeat_interval=0.5,
-            )
+            config = config_for_tests()
         if not isinstance(config, BrokerConfig):
             example = "Broker(BrokerConfig(port=0, data=Path('kafka-data')))"
             raise ConfigurationError(f"config must be a BrokerConfig, as in {example}, not {config!r}")
+        if config.listeners and (users is not None or certificates or tls is not None):
+            raise ConfigurationError(
+                "users, certificates and tls are for a config without listeners, which have their own security"
+            )
+        self._has_own_security = bool(config.listeners) or tls is not None
         self._ca: ThrowawayCA | None = None
         self.ca: str | None = None
         if certificates:
@@ -115,8 +138,7 @@ class Broker:
             if tls is not None:
                 raise ConfigurationError("give certificates=True or tls=…, not both")
             self._ca = throwaway_ca.ThrowawayCA()
-            self.ca, tls = self._ca.pem, self._ca.server(config.host, certificates=users is None)
-        self._tls = tls
+            self.ca, tls = self._ca.pem, self._ca.server(*_hosts(config), certificates=users is None)
         if users is not None or tls is not None:
             config = _secured(config, users is not None, tls)
         self._users = dict(users or {})
@@ -225,22 +247,26 @@ class Broker:
                 shows a certificate, and is ``User:CN=<name>``; or ``None``: it shows none.
 
         Raises:
-            ConfigurationError: there is no such user, or the broker has a certificate of yours, whose CA it does not
-                know.
+            ConfigurationError: there is no such user, no certificate can name the user, or the broker has a
+                certificate or listeners of yours, whose clients it does not know.
         """
         from ottla.sasl import ScramSha512
 
-        if self._tls is not None and self._ca is None:
-            raise ConfigurationError("this broker has a certificate of yours: give the client TLS(ca=…) of its CA")
+        if self._has_own_security:
+            raise ConfigurationError(
+                "this broker has a certificate or listeners of yours: give the client the options that they need"
+            )
         options: dict[str, Any] = {}
-        if self._users:
-            if user not in self._users:
-                raise ConfigurationError(f"there is no user {user!r}: there are {', '.join(map(repr, self._users))}")
+        has_users = self.config.all_listeners[0].protocol.has_sasl
+        if has_users:
+            if user is None or user not in self._users:
+                known = ", ".join(map(repr, self._users)) or "there are none"
+                raise ConfigurationError(f"user is {user!r}; name one of the users: {known}")
             options["sasl"] = ScramSha512(user, self._users[user])
         elif user is not None and self._ca is None:
             raise ConfigurationError("this broker has no users: give it users={…}, or certificates=True")
         if self._ca is not None:
-            options["tls"] = self._ca.client(None if self._users else user)
+            options["tls"] = self._ca.client(None if has_users else user)
         return options
 
     def _call(self, function: "Callable[[RunningBroker], T]") -> T:
@@ -306,15 +332,31 @@ class Broker:
             ready.set()
 
 
+def _refuse(options: Mapping[str, object]) -> Never:
+    """Raise the error about options that `Broker` does not have; it shows no value, which may be a password."""
+    from ottla.brokerlite.config import BrokerConfig
+
+    for name in options:
+        if name not in BrokerConfig.__dataclass_fields__ and (near := nearest(name, OPTIONS)):
+            raise TypeError(f"Broker() has no option {name}: do you mean {near}?")
+    given = ", ".join(f"{name}=…" for name in options)
+    raise TypeError(f"Broker() takes a BrokerConfig, as in Broker(BrokerConfig({given})), and no other options")
+
+
+def _hosts(config: "BrokerConfig") -> list[str]:
+    """The hosts to which clients connect, unless the broker listens on every address."""
+    from ottla.listeners import WILDCARDS
+
+    main = config.all_listeners[0]
+    advertised, _ = main.advertised(main.port)
+    return [each for each in (main.host, advertised) if each is not None and each not in WILDCARDS]
+
+
 def _secured(config: "BrokerConfig", has_users: bool, tls: "ServerTLS | None") -> "BrokerConfig":
     """The configuration with one listener, at the same address, that has users or TLS or both."""
     from ottla.listeners import ListenerConfig, SecurityProtocol
     from ottla.sasl_server.settings import SaslSettings
 
-    if config.listeners:
-        raise ConfigurationError(
-            "users, certificates and tls are for a config without listeners, which have their own security"
-        )
     kind = ("SASL_" if has_users else "") + ("PLAINTEXT" if tls is None else "SSL")
     sasl = SaslSettings(mechanisms=("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")) if has_users else None
     listener = ListenerConfig(

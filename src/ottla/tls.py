@@ -174,6 +174,8 @@ class TlsConnection:
         if kind in _BAD_CERTIFICATE and not self._shows_certificate:  # Java's alert for a missing certificate
             kind = "CERTIFICATE_REQUIRED"
         if meaning := _MEANINGS.get(kind):
+            if kind in _BAD_CERTIFICATE and self._tls.server_side:
+                meaning += _OR_THE_NAME
             return AuthenticationFailed(meaning.format(other=self._other))
         if self.agreed:
             return ConnectionLost(f"TLS: {words}")
@@ -214,8 +216,12 @@ _TYPES = {
 _OF_THE_NAME = (62, 64)
 """OpenSSL's codes for a certificate of another host, and of another IP address."""
 
-_OF_THE_CA = (2, 18, 19, 20, 21, 27)
-"""OpenSSL's codes for a certificate whose CA is missing, or is not trusted."""
+_OF_THE_CA = (2, 7, 18, 19, 20, 21, 27)
+"""OpenSSL's codes for a certificate whose CA is missing, or is not trusted.
+
+7 is a wrong signature. It comes if the CA was created again under its old name, and certificates do not say by which
+key they are signed (`authorityKeyIdentifier`).
+"""
 _CA_OF_CLIENTS = "give the CA that signed it as ServerTLS(ca=…)"
 _CA_OF_BROKERS = "give the CA that signed it as tls=TLS(ca=…)"
 
@@ -243,11 +249,13 @@ _UNTRUSTED = (
     "{other} does not accept this side's certificate: it has expired or is not valid yet, or the CA that signed it is "
     "missing in {other}'s truststore"
 )
+_OR_THE_NAME = ", or it does not name the host to which the client connects"
 _NO_SHARED_VERSION = "{other} shares no version of TLS with this side, which supports TLS 1.2 and newer"
 _MEANINGS = {
     "CERTIFICATE_REQUIRED": "{other} requires a certificate, and got none: give TLS(certificate=…, key=…)",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "{other} sent no certificate, and one is required",
     "UNKNOWN_CA": _UNTRUSTED,
+    "DECRYPT_ERROR": _UNTRUSTED,  # OpenSSL's alert for a wrong signature, see _OF_THE_CA
     **dict.fromkeys(_BAD_CERTIFICATE, _UNTRUSTED),
     "CERTIFICATE_EXPIRED": "{other} does not accept this side's certificate: it has expired and has to be renewed",
     "CERTIFICATE_REVOKED": "{other} does not accept this side's certificate: it was revoked and has to be replaced",

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import trustme
 import ottla.sync
 from ottla.brokerlite.config import BrokerConfig
 from ottla.errors import AuthenticationFailed, ConfigurationError, TopicAuthorizationFailed
+from ottla.listeners import ListenerConfig, SecurityProtocol
 from ottla.proxy.config import ProxyConfig
+from ottla.sasl_server.settings import SaslSettings
 from ottla.testing import Broker
 from ottla.tls import TLS
 from tests import tls
@@ -172,6 +175,60 @@ def stored(broker: Broker, user: str | None) -> None:
         producer.send("orders", b"an order")
 
 
+@pytest.mark.parametrize("address", [{"host": "0.0.0.0"}, {"host": "::1"}, {"host": "localhost"}])
+def test_clients_trust_a_broker_at_any_address(address: dict[str, Any]) -> None:
+    with Broker(BrokerConfig(port=0, **address), certificates=True) as broker:
+        stored(broker, "app")
+
+
+@pytest.mark.parametrize("advertise", ["kafka.test", "bücher.example:9092", "192.0.2.7"])
+def test_the_certificate_names_the_advertised_host(advertise: str) -> None:
+    config = BrokerConfig(port=0, advertise=advertise)
+    with Broker(config, certificates=True) as broker, socket.create_connection((broker.host, broker.port)) as raw:
+        context = broker.client_options()["tls"].context()
+        with context.wrap_socket(raw, server_hostname=advertise.partition(":")[0]) as secure:
+            assert secure.version() == "TLSv1.3"
+
+
+def test_a_host_that_no_certificate_can_name_is_refused() -> None:
+    host = "a" * 64
+    with pytest.raises(ConfigurationError, match=f"no certificate can name the host '{host}.test'"):
+        Broker(BrokerConfig(port=0, advertise=f"{host}.test"), certificates=True)
+
+
+def test_a_broker_may_have_no_users_yet() -> None:
+    for certificates in (False, True):
+        with Broker(users={}, certificates=certificates) as broker:
+            assert broker.config.listeners[0].protocol.has_sasl
+            for name in ("alice", None):
+                with pytest.raises(ConfigurationError, match="name one of the users: there are none"):
+                    broker.client_options(name)
+
+
+def test_listeners_have_their_own_security() -> None:
+    sasl = SaslSettings(mechanisms=("PLAIN",))
+    config = BrokerConfig(
+        listeners=(ListenerConfig(protocol=SecurityProtocol.SASL_PLAINTEXT, host="127.0.0.1", port=0, sasl=sasl),)
+    )
+    options: list[dict[str, Any]] = [{"users": SECRETS}, {"certificates": True}, {"users": {}}]
+    for given in options:
+        with pytest.raises(ConfigurationError, match="for a config without listeners"):
+            Broker(config, **given)
+    with Broker(config) as broker:
+        for name in ("alice", None):
+            with pytest.raises(ConfigurationError, match="a certificate or listeners of yours"):
+                broker.client_options(name)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 65, "é" * 33])
+def test_a_name_that_no_certificate_can_have_is_refused(name: str) -> None:
+    with (
+        Broker(certificates=True) as broker,
+        pytest.raises(ConfigurationError, match=f"user is '{name}'; the name in a certificate has 1 to 64 bytes"),
+    ):
+        broker.client_options(name)
+
+
 @pytest.mark.ottla_broker(users=SECRETS, certificates=True)
 def test_a_marker_gives_a_test_a_broker_with_users_and_certificates(ottla_broker: Broker) -> None:
     stored(ottla_broker, "alice")
@@ -188,7 +245,7 @@ def test_a_marker_gives_a_test_a_broker_with_users_and_certificates(ottla_broker
             pass
 
 
-def test_a_broker_with_certificates_serves_other_clients(tmp_path: Path) -> None:
+def test_a_broker_with_certificates_serves_other_clients() -> None:
     with Broker(users=SECRETS, certificates=True) as broker:
         reports: list[Any] = []
         producer = confluent_kafka.Producer(
@@ -223,13 +280,11 @@ def test_what_a_client_cannot_have_is_refused() -> None:
             plain.client_options("alice")
         assert list(users.client_options("alice")) == ["sasl"]
         for name in ("bob", None):
-            with pytest.raises(ConfigurationError, match=f"there is no user {name!r}: there are 'alice'"):
+            with pytest.raises(ConfigurationError, match=f"user is {name!r}; name one of the users: 'alice'"):
                 users.client_options(name)
     ca = trustme.CA()
-    with (
-        Broker(tls=tls.serving(ca, "127.0.0.1")) as own,
-        pytest.raises(ConfigurationError, match="certificate of yours"),
-    ):
+    secured = tls.serving(ca, "127.0.0.1")
+    with Broker(tls=secured) as own, pytest.raises(ConfigurationError, match="a certificate or listeners of yours"):
         own.client_options()
     with pytest.raises(ConfigurationError, match="certificates=True or tls=…, not both"):
         Broker(certificates=True, tls=tls.serving(ca, "127.0.0.1"))
@@ -247,3 +302,48 @@ def test_the_options_of_a_broker_belong_to_its_configuration() -> None:
         TypeError, match=r"Broker\(\) takes a BrokerConfig, as in Broker\(BrokerConfig\(port=…, data=…\)\)"
     ):
         wrong(port=9092, data="folder")
+    with pytest.raises(TypeError, match=r"Broker\(\) has no option certificate: do you mean certificates\?"):
+        wrong(certificate=True)
+    with pytest.raises(TypeError, match=r"as in Broker\(BrokerConfig\(super_users=…\)\)"):
+        wrong(super_users=("User:alice",))
+
+
+# -- the fixture and its marker
+
+
+def test_the_fixture_has_the_configuration_of_a_plain_broker(ottla_broker: Broker) -> None:
+    with Broker() as plain:
+        same = replace(ottla_broker.config, data=plain.data, port=plain.port)
+        assert same == plain.config
+
+
+@pytest.mark.ottla_broker(users=SECRETS, acls=True, super_users=("User:admin",))
+def test_the_marker_changes_the_configuration(ottla_broker: Broker) -> None:
+    with pytest.raises(TopicAuthorizationFailed):
+        stored(ottla_broker, "alice")
+
+
+@pytest.mark.ottla_broker(listeners=(ListenerConfig(port=0), ListenerConfig(name="OTHER", port=0)))
+def test_the_marker_may_give_listeners(ottla_broker: Broker) -> None:
+    assert [each.name for each in ottla_broker.config.listeners] == ["PLAINTEXT", "OTHER"]
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        pytest.param(
+            r"has no argument certificate: do you mean certificates\?",
+            marks=pytest.mark.ottla_broker(certificate=True),
+        ),
+        pytest.param(r"has no argument acl: do you mean acls\?", marks=pytest.mark.ottla_broker(acl=True)),
+        pytest.param(
+            "has no argument xyz: it takes users, certificates, tls, and fields of BrokerConfig",
+            marks=pytest.mark.ottla_broker(xyz=BrokerConfig()),
+        ),
+        pytest.param("has no argument config: ", marks=pytest.mark.ottla_broker(config=BrokerConfig())),
+        pytest.param("takes arguments by name: users, ", marks=pytest.mark.ottla_broker(BrokerConfig())),
+    ],
+)
+def test_a_wrong_argument_of_the_marker_is_named(request: pytest.FixtureRequest, says: str) -> None:
+    with pytest.raises(pytest.fail.Exception, match=f"the marker ottla_broker {says}"):
+        request.getfixturevalue("ottla_broker")
