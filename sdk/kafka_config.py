@@ -33,15 +33,17 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, cast, get_args
 
+from ottla.addresses import without_user
 from ottla.errors import Closed, ConfigurationError
 from ottla.sdk.arguments import string, strings
 from ottla.sdk.drivers.driver import DriverType
 from ottla.sdk.kafka_meanings import MEANINGS, SAME, UNITED, No, Only, Part, To, meaning
-from ottla.sdk.kafka_security import PROTOCOL, is_security, read_security
+from ottla.sdk.kafka_security import PROTOCOL, SECURITY_NAMES, is_security, read_security
 from ottla.sdk.kafka_values import text
 from ottla.sdk.logs import logger
 from ottla.sdk.options import ClientOptions
 from ottla.sdk.share.options import ShareConsumerOptions
+from ottla.setting_names import is_shown, not_shown
 
 if TYPE_CHECKING:
     from ottla.sdk.client import Client
@@ -107,6 +109,9 @@ def understood(config: Mapping[str, Any], *, lenient: bool = False, ignore: Coll
     made = KafkaConfig()
     wrong: list[str] = []
     read = {string("a name", name): value for name, value in config.items() if name not in ignore}
+    if hidden := [name for name in read if not is_shown_name(name)]:
+        wrong.append(not_shown(config, hidden))
+        read = {name: value for name, value in read.items() if name not in hidden}
     security = read_security({name: read.pop(name) for name in list(read) if is_security(name)}, lenient=lenient)
     wrong += map(str, security.wrong)
     made |= security.arguments
@@ -122,6 +127,11 @@ def understood(config: Mapping[str, Any], *, lenient: bool = False, ignore: Coll
     of_share_consumers = [each.name for each in fields(ShareConsumerOptions)]
     made.share_consumer.update({name: made.consumer[name] for name in of_share_consumers if name in made.consumer})
     return made
+
+
+def is_shown_name(name: str) -> bool:
+    """Whether an error may quote a name: Kafka's clients know it, or it looks like a setting."""
+    return meaning(name) is not None or is_shown(name, [*MEANINGS, *SAME, *SECURITY_NAMES])
 
 
 def near_name(name: str) -> str:
@@ -232,7 +242,11 @@ def _one_less(options: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _listed(values: Mapping[str, Any]) -> str:
-    return " and ".join(f"{name!r} ({value!r})" for name, value in values.items())
+    return " and ".join(f"{name!r} ({_shown_value(name, value)!r})" for name, value in values.items())
+
+
+def _shown_value(name: str, value: Any) -> Any:
+    return without_user(value) if _leads_to(name) == ("client", "bootstrap") and isinstance(value, str) else value
 
 
 def _in_kafkas_terms(text: str) -> str:

@@ -30,6 +30,8 @@ PASSWORDS = {"PLAIN": "Plain", "SCRAM-SHA-256": "ScramSha256", "SCRAM-SHA-512": 
 """Mechanisms that need a password, and their classes in `ottla.sasl`."""
 OAUTHBEARER = "OAUTHBEARER"
 MECHANISMS = (*PASSWORDS, OAUTHBEARER)
+_MECHANISM = re.compile("[A-Z][A-Z0-9-]{0,19}")
+"""Anything else may be a password in the wrong place."""
 
 TLS_NAMES = {
     "ssl.ca.location": "ca",
@@ -265,7 +267,8 @@ def _read_sasl(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
         make = _read_password(made, login, jaas, text is not None, mechanism)
     else:
         default = "" if names else " by default"
-        made.refuse(f"'sasl.mechanism' is {mechanism}{default}: ottla has {', '.join(MECHANISMS)}")
+        what = f"is {mechanism}{default}" if _MECHANISM.fullmatch(mechanism) else "is not a mechanism"
+        made.refuse(f"'sasl.mechanism' {what}: ottla has {', '.join(MECHANISMS)}")
         return
     for name in login:
         _not_understood(made, name, lenient)

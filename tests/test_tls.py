@@ -378,6 +378,7 @@ def test_options_that_cannot_be_used_say_which_and_why(ca: trustme.CA, tmp_path:
     binary.write_bytes(b"\xfe\xed\xfe\xed")
     for options, says in [
         ({"ca": tmp_path / "none.pem"}, "ca '.*none.pem' cannot be read: No such file"),
+        ({"ca": "none.pem"}, "ca 'none.pem' cannot be read: No such file"),
         ({"ca": binary}, "ca '.*trust.jks' is not PEM, which is text; convert JKS"),
         ({"ca": "-----BEGIN rubbish"}, "the text of ca has no certificates in PEM"),
         ({"certificate": binary}, "certificate '.*trust.jks' is not PEM"),

@@ -23,8 +23,20 @@ def is_text(pem: Pem) -> bool:
 
 
 def named(option: str, pem: Pem) -> str:
-    """The name for messages, which must not show the text of a key."""
-    return f"the text of {option}" if is_text(pem) else f"{option} {os.fspath(pem)!r}"
+    """The name for messages, which must not show the text of a key, even if its ``-----BEGIN`` line is missing."""
+    if is_text(pem):
+        return f"the text of {option}"
+    if isinstance(pem, str) and not _is_like_a_path(pem):
+        return f"the value of {option} (not shown, because it may be a key without its -----BEGIN line)"
+    return f"{option} {os.fspath(pem)!r}"
+
+
+def _is_like_a_path(text: str) -> bool:
+    """Whether a text has an extension, which Base64 has not, or is in a folder that exists."""
+    folder, name = os.path.split(text)
+    if len(text) > 1000 or any(each.isspace() and each != " " for each in text):
+        return False
+    return "." in name or (folder.strip("/") != "" and os.path.isdir(folder))
 
 
 def text(option: str, pem: Pem) -> str:

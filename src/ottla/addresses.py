@@ -27,6 +27,12 @@ def network_of(host: str) -> str:
     return str(ip_network((host.partition("%")[0], 64), strict=False)) if ":" in host else host
 
 
+def without_user(text: str) -> str:
+    """An address for messages: what precedes ``@`` may be a user with a password, and is left out."""
+    before, _, host = text.rpartition("@")
+    return f"…@{host}" if before else text
+
+
 def parse_address(
     text: str,
     what: str = "address",
@@ -51,14 +57,16 @@ def parse_address(
     if port is None:
         if default_port is None:
             example = format_address(host, example_port)
-            raise ConfigurationError(f"{what} {text!r} has no port: write host:port, such as {example}")
+            raise ConfigurationError(f"{what} {without_user(text)!r} has no port: write host:port, such as {example}")
         return host, default_port
     if not (port.isascii() and port.isdigit()):
         raise _not_one(text, what, forms)
     number = int(port) if len(port) <= _LONGEST else -1  # Python refuses to read numbers of thousands of digits
     if not (0 if any_port else 1) <= number <= _HIGHEST:
         lowest = "0 (any free one)" if any_port else "1"
-        raise ConfigurationError(f"{what} {text!r:.100} has no such port: ports are {lowest} to {_HIGHEST}")
+        raise ConfigurationError(
+            f"{what} {without_user(text)!r:.100} has no such port: ports are {lowest} to {_HIGHEST}"
+        )
     return host, number
 
 
@@ -91,27 +99,31 @@ def _split(text: str, what: str, forms: str) -> tuple[str, str | None]:
             raise _not_one(text, what, forms)
         port = rest[1:] if rest else None
         if not _is_ipv6(host):
-            raise ConfigurationError(f"{what} {text!r}: {host!r} is not an IPv6 address, and only those have brackets")
+            raise ConfigurationError(
+                f"{what} {without_user(text)!r}: {host!r} is not an IPv6 address, and only those have brackets"
+            )
         return host, port
     host, colon, last = text.rpartition(":")
     if ":" in host:
         if not _is_ipv6(text):
             if _is_ipv6(host):
-                raise ConfigurationError(f"{what} {text!r}: an IPv6 address needs brackets: write [{host}]:{last}")
+                raise ConfigurationError(
+                    f"{what} {without_user(text)!r}: an IPv6 address needs brackets: write [{host}]:{last}"
+                )
             raise _not_one(text, what, forms)
         if _is_ipv6(host) and last.isdigit():
-            raise ConfigurationError(f"{what} {text!r} is ambiguous: write [{host}]:{last}, or [{text}]")
+            raise ConfigurationError(f"{what} {without_user(text)!r} is ambiguous: write [{host}]:{last}, or [{text}]")
         return text, None
     host, port = (host, last) if colon else (text, None)
     if not host or any(each.isspace() or each in "/[],;@" for each in host):
         raise _not_one(text, what, forms)
     if host.isdigit():  # a resolver reads 5 as 0.0.0.5
-        raise ConfigurationError(f"{what} {text!r} is only a number, not host:port, as in localhost:9092")
+        raise ConfigurationError(f"{what} {without_user(text)!r} is only a number, not host:port, as in localhost:9092")
     return host, port
 
 
 def _not_one(text: str, what: str, forms: str) -> ConfigurationError:
-    return ConfigurationError(f"{what} {text!r} is not {forms}, such as 127.0.0.1:{_EXAMPLE_PORT}")
+    return ConfigurationError(f"{what} {without_user(text)!r} is not {forms}, such as 127.0.0.1:{_EXAMPLE_PORT}")
 
 
 def _is_ipv6(text: str) -> bool:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ottla.errors import ConfigurationError
-from ottla.properties import decode_properties, parse_properties
+from ottla.properties import Properties, decode_properties, parse_properties
+from ottla.setting_names import is_shown, not_shown
 
 _BARE_TEXT = re.compile(r"""[^=#]+=\s*[^\s"'\[{#][^"']*""")
 """A line whose value is neither a text in quotation marks nor a list or a table."""
@@ -127,7 +128,11 @@ class ConfigFile:
         """The error for a name that is no setting of the server, ``"broker"`` or ``"proxy"``."""
         asked = dashed(name)
         others = (each for each, names in OF_ONE_SERVER.items() if each != server and asked in names)
-        near = get_close_matches(asked, [*known, *OF_LOGS], 1)
+        known = [*known, *OF_LOGS]
+        elsewhere = [*COMMAND_LINE, *(each for names in OF_ONE_SERVER.values() for each in names)]
+        if isinstance(self.settings, Properties) and not is_shown(name, [*known, *elsewhere]):
+            return self.error(not_shown(self.settings, [name]))
+        near = get_close_matches(asked, known, 1)
         if asked in COMMAND_LINE:
             advice = f"it is only an option of the command line: --{asked}"
         elif other := next(others, None):

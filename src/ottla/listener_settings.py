@@ -189,6 +189,8 @@ Address = tuple[str, SecurityProtocol, str | None, str | None]
 
 def _addresses(file: ConfigFile, kafkas: Mapping[str, Any]) -> dict[str, Address]:
     """The listeners for clients by name."""
+    from ottla.addresses import without_user
+
     controllers = _controllers(kafkas)
     protocols = dict(
         each.strip().partition(":")[::2]
@@ -201,7 +203,9 @@ def _addresses(file: ConfigFile, kafkas: Mapping[str, Any]) -> dict[str, Address
         count = 0
         for each in as_text(kafkas[setting]).split(","):
             if (listener := _LISTENER.fullmatch(each.strip())) is None:
-                raise file.error(f"{setting}: {each!r} is not a listener, as in PLAINTEXT://localhost:9092")
+                raise file.error(
+                    f"{setting}: {without_user(each)!r} is not a listener, as in PLAINTEXT://localhost:9092"
+                )
             title, host, port = listener.groups()
             if title in controllers:
                 continue

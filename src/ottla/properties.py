@@ -10,6 +10,18 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
+class Properties(dict[str, str]):
+    """The names and values of a properties file.
+
+    Attributes:
+        lines: the number of the line in which each name, with its value, begins.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: dict[str, int] = {}
+
+
 def decode_properties(data: bytes) -> str:
     """Decode a properties file: UTF-8 or, as in Java, Latin-1."""
     try:
@@ -18,13 +30,13 @@ def decode_properties(data: bytes) -> str:
         return data.decode("latin-1")
 
 
-def parse_properties(text: str) -> dict[str, str]:
+def parse_properties(text: str) -> Properties:
     """The names and values of a properties file; if a name is repeated, the last value counts.
 
     Raises:
         ValueError: an escape is invalid; names the line.
     """
-    names: dict[str, str] = {}
+    names = Properties()
     natural = iter(enumerate(re.split(r"\r\n|[\r\n]", text), 1))
     for number, line in natural:
         line = line.lstrip(" \t\f")
@@ -43,6 +55,7 @@ def parse_properties(text: str) -> dict[str, str]:
             names[name] = value.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
             raise ValueError(f"line {number}: half of a surrogate pair of \\u escapes") from None
+        names.lines[name] = number
     return names
 
 

@@ -5,8 +5,8 @@ Rules:
 - Names about connections are used, by `ottla.from_kafka_config`. Other names that Kafka's clients know (for producers
   and consumers) are left out of a file with a warning, since it may be shared; from ``-X`` they are refused. Unknown
   names are refused.
-- No message shows a value, or a line of the file. Possible secrets are refused in ``-X``, because every user of the
-  machine can see the arguments of a command.
+- No message shows a value, or a line of the file; an unknown name may be a line of a value (`ottla.setting_names`).
+  Possible secrets are refused in ``-X``, because every user of the machine can see the arguments of a command.
 
 Source: CommandLineUtils.java.
 """
@@ -85,11 +85,13 @@ def _from_file(file: Path, option: str, only_security: bool) -> dict[str, str]:
     known = {name: is_about_connections(name) and (is_security(name) or not only_security) for name in names}
     if others := [name for name, used in known.items() if used is False]:
         log.warning("settings ignored in %s: %s", file, ", ".join(others))
-    return {name: value for name, value in names.items() if name not in others}
+    for name in others:
+        del names[name]
+    return names
 
 
 def _from_settings(settings: Iterable[str]) -> dict[str, str]:
-    from ottla.sdk.kafka_config import near_name
+    from ottla.sdk.kafka_config import is_shown_name, near_name
     from ottla.sdk.kafka_meanings import is_about_connections
 
     names: dict[str, str] = {}
@@ -101,6 +103,8 @@ def _from_settings(settings: Iterable[str]) -> dict[str, str]:
         if _SECRET.search(name):
             where = "where every user of this machine can see it: put it in a file for --command-config"
             raise typer.BadParameter(f"{name} is not accepted on the command line, {where}", param_hint="-X")
+        if not is_shown_name(name):
+            raise typer.BadParameter(f"number {number} is not a name that Kafka's clients know", param_hint="-X")
         known = name if is_about_connections(name) is not None else near_name(name)
         if is_about_connections(known) is False:
             raise typer.BadParameter(f"{known} is not about connections: use this command's options", param_hint="-X")
