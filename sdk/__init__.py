@@ -34,6 +34,7 @@ Beside it:
     calls/, admin.py     administrative calls such as `create_topic`, and the classes that they return.
     options.py, arguments.py, kafka_config.py     the user's options and arguments, and how they are checked.
     outcome.py, timers.py                         what machines wait with.
+    missing_rights.py                             errors of denied clients: the right they need, and how to grant it.
     logs.py, metrics.py, prometheus.py            monitoring.
     mdns.py, discovery.py                         zeroconf.
 

@@ -56,11 +56,17 @@ def test_every_error_of_a_broker_says_in_a_line_what_to_do() -> None:
     assert str(broker_error(6)).endswith(f" {NotLeaderOrFollower.advice}")
 
 
-def test_a_missing_right_is_looked_up_at_the_broker_or_at_the_proxy() -> None:
+def test_a_missing_right_is_looked_up_by_an_administrator() -> None:
+    """The client without the right may not list ACLs either."""
     for code in (29, 30, 31, 53, 65):
         text = str(broker_error(code))
-        assert text.endswith(": `ottla acls list` (behind a proxy: its log and its [[acls]]) says why."), text
+        assert text.endswith(": an administrator sees why with `ottla acls list` (proxy: its log and [[acls]])."), text
         assert "kafka-acls" not in text
+
+
+def test_a_missing_right_on_a_group_or_a_transactional_id_names_the_one_that_a_consumer_or_a_producer_needs() -> None:
+    assert "Consuming needs Read on the group" in str(broker_error(30))
+    assert "Producing needs Write on the id" in str(broker_error(53))
 
 
 def test_the_message_of_an_error_is_one_line_without_the_markup_of_a_docstring() -> None:

@@ -19,15 +19,18 @@ from ottla.codec.apis.find_coordinator import GROUP, TRANSACTION, FindCoordinato
 from ottla.errors import (
     ConnectionLost,
     CoordinatorNotAvailable,
+    GroupAuthorizationFailed,
     NotCoordinator,
     OttlaError,
     TimeoutExpired,
+    TransactionalIdAuthorizationFailed,
     broker_error,
 )
 from ottla.sdk.cluster.client_interface import ClientInterface
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import FIND_ONE_COORDINATOR, FIND_TRANSACTION_COORDINATOR
 from ottla.sdk.events import Node
+from ottla.sdk.missing_rights import coordinator_denied
 from ottla.sdk.outcome import Outcome, own, settled_with
 from ottla.sdk.timers import Timer
 
@@ -167,6 +170,8 @@ class _CoordinatorLookup:
                 self.outcome.succeed(Node(answer.node_id, answer.host, answer.port))
                 return
             answer = broker_error(answer.error_code, answer.error_message or self._what, repeatable=True)
+            if isinstance(answer, GroupAuthorizationFailed | TransactionalIdAuthorizationFailed):
+                answer = coordinator_denied(answer, str(self.kind), self._key)
         if not answer.retriable:
             self.outcome.fail(answer)
             return

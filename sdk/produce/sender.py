@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 
 from ottla.codec.apis.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 from ottla.errors import (
+    ClusterAuthorizationFailed,
     DuplicateSequenceNumber,
     EncodeError,
     OttlaError,
@@ -29,6 +30,7 @@ from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import PRODUCE, Node
 from ottla.sdk.logs import about, logger
+from ottla.sdk.missing_rights import producer_id_denied
 from ottla.sdk.outcome import Outcome, settled_with
 from ottla.sdk.produce.batches import InFlightBatches, PartitionQueue, ProducerBatch
 from ottla.sdk.produce.deliveries import Deliveries
@@ -59,7 +61,7 @@ class Sender:
         give_up: Callable[[OttlaError], None],
         shown: Callable[[], None],
     ) -> None:
-        self._core, self._options = core, options
+        self._core, self._options, self._give_up = core, options, give_up
         self._metrics = SenderMetrics(core.metrics)
         self._requests = ProduceRequests(options, core.options.request_timeout, self._metrics)
         self.delivery_timeout = options.delivery_timeout or core.options.delivery_timeout
@@ -74,7 +76,7 @@ class Sender:
                 idempotent=idempotent,
                 required=bool(options.idempotent),
                 changed=self._identity_changed,
-                fail=give_up,
+                fail=self._identity_failed,
             )
         else:
             self.identity = ProducerTransactions(
@@ -172,6 +174,13 @@ class Sender:
 
     def _identity_changed(self, now: float) -> None:
         self.queues.wake_all()
+
+    def _identity_failed(self, error: OttlaError) -> None:
+        """End the producer, which gets no producer id."""
+        if isinstance(error, ClusterAuthorizationFailed):
+            topics = [queue.place[0] for queue in self.queues.partitions.values() if queue.batches]
+            error = producer_id_denied(error, list(dict.fromkeys(topics)))
+        self._give_up(error)
 
     # -- sending -----------------------------------------------------------------------------------------------------
 

@@ -351,7 +351,8 @@ class LogTruncated(DataLoss):
         return f"{where}, but its leader has these records only up to {up_to}, {why}: {advice}"
 
 
-_WHY_DENIED = "`ottla acls list` (behind a proxy: its log and its [[acls]]) says why."
+_WHY_DENIED = "an administrator sees why with `ottla acls list` (proxy: its log and [[acls]])."
+"""Not the client itself: it may not list ACLs either, unless it has rights on the cluster."""
 
 
 class BrokerError(OttlaError):
@@ -657,7 +658,7 @@ class TopicAuthorizationFailed(BrokerError):
 
     code = 29
     name = "TOPIC_AUTHORIZATION_FAILED"
-    advice = f"Grant the right on this topic: {_WHY_DENIED}"
+    advice = f"A right on this topic is missing: {_WHY_DENIED}"
 
 
 class GroupAuthorizationFailed(BrokerError):
@@ -665,7 +666,7 @@ class GroupAuthorizationFailed(BrokerError):
 
     code = 30
     name = "GROUP_AUTHORIZATION_FAILED"
-    advice = f"Grant the right on this group: {_WHY_DENIED}"
+    advice = f"Consuming needs Read on the group: {_WHY_DENIED}"
 
 
 class ClusterAuthorizationFailed(BrokerError):
@@ -673,7 +674,7 @@ class ClusterAuthorizationFailed(BrokerError):
 
     code = 31
     name = "CLUSTER_AUTHORIZATION_FAILED"
-    advice = f"Grant the right on the cluster: {_WHY_DENIED}"
+    advice = f"A right on the cluster is missing: {_WHY_DENIED}"
 
 
 class InvalidTimestamp(BrokerError):
@@ -854,7 +855,7 @@ class TransactionalIdAuthorizationFailed(BrokerError):
 
     code = 53
     name = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
-    advice = f"Grant the right on this transactional id: {_WHY_DENIED}"
+    advice = f"Producing needs Write on the id: {_WHY_DENIED}"
 
 
 class SecurityDisabled(BrokerError):
@@ -952,7 +953,7 @@ class DelegationTokenAuthorizationFailed(BrokerError):
 
     code = 65
     name = "DELEGATION_TOKEN_AUTHORIZATION_FAILED"
-    advice = f"Grant the right on this token: {_WHY_DENIED}"
+    advice = f"A right on this token is missing: {_WHY_DENIED}"
 
 
 class DelegationTokenExpired(BrokerError):

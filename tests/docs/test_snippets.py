@@ -3,7 +3,8 @@
 Rule: `localhost:9092` in a snippet is the broker, `localhost:19092` the proxy, `localhost:18080` the health port of
 the proxy, `localhost:18082` that of the broker, and `localhost:18081` the report of the proxy; the tests replace them
 by free ports.
-A shell line that starts a server leaves it running; other shell lines run to their end. `make` and `pip` do not run.
+A shell line that starts a server leaves it running; the same line again first stops it, as the page tells its reader.
+Other shell lines run to their end. `make` and `pip` do not run.
 A line that stops a program after some seconds does so at an event (`AT_EVENTS`), which no busy machine misses.
 Python and TOML that begin with a file name in a comment are saved under that name. All snippets with Spark run in one
 process, with one JVM.
@@ -72,7 +73,8 @@ class Bench:
 
     folder: Path
     addresses: dict[str, str]
-    servers: list[subprocess.Popen[str]] = field(default_factory=list)
+    servers: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    """The shell line that started it -> a running server."""
     spark: subprocess.Popen[str] | None = None
 
     def run(self, language: str, code: str) -> str:
@@ -125,6 +127,8 @@ class Bench:
             return ""
         if not line.startswith(SERVERS) or line.split()[2] in ("check", "reload", "journal", "report", "user", "users"):
             return self._finish(["bash", "-c", line])
+        if line in self.servers:
+            end(self.servers.pop(line))
         server = subprocess.Popen(
             ["bash", "-c", f"exec {line} --json"],
             cwd=self.folder,
@@ -133,7 +137,7 @@ class Bench:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self.servers.append(server)
+        self.servers[line] = server
         assert server.stdout is not None
         assert server.stdout.readline(), f"{line} did not start"
         return ""
@@ -151,6 +155,13 @@ def environment() -> dict[str, str]:
     return os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
+def end(server: subprocess.Popen[str]) -> None:
+    server.send_signal(signal.SIGTERM)
+    server.wait(HUNG)
+    assert server.stdout is not None
+    server.stdout.close()
+
+
 def snippets(path: Path) -> list[tuple[str, str]]:
     return re.findall(r"^```(python|sh|toml)\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
 
@@ -166,11 +177,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
             made.spark.communicate(timeout=HUNG)
         finally:
             made.spark.kill()  # in case a snippet hangs
-    for server in reversed(made.servers):
-        server.send_signal(signal.SIGTERM)
-        server.wait(HUNG)
-        assert server.stdout is not None
-        server.stdout.close()
+    for server in reversed(made.servers.values()):
+        end(server)
 
 
 @pytest.mark.slow
