@@ -307,7 +307,7 @@ def test_users_survive_a_restart_and_nobody_can_read_their_log(tmp_path: Path) -
 
 def test_users_are_for_a_broker_without_listeners() -> None:
     listener = ListenerConfig(port=0)
-    with pytest.raises(ConfigurationError, match="users and tls are for a config without listeners"):
+    with pytest.raises(ConfigurationError, match="users, certificates and tls are for a config without listeners"):
         Broker(BrokerConfig(listeners=(listener,)), users=USERS)
 
 

@@ -25,7 +25,7 @@ CLIENT, PROXY = "flights", "proxy"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Security:
+class SecuredDemo:
     """The files of a secured demo.
 
     Attributes:
@@ -38,11 +38,11 @@ class Security:
     proxy: tuple[str, ...]
 
 
-OPEN = Security(client={}, broker=("--listen", f"{HOST}:0"), proxy=("--listen", f"{HOST}:0"))
+OPEN = SecuredDemo(client={}, broker=("--listen", f"{HOST}:0"), proxy=("--listen", f"{HOST}:0"))
 """Nobody logs in."""
 
 
-async def secure(folder: Path, data: Path, rewritten: str) -> Security:
+async def secure(folder: Path, data: Path, rewritten: str) -> SecuredDemo:
     """Write the files, and add the users.
 
     Args:
@@ -86,7 +86,7 @@ async def secure(folder: Path, data: Path, rewritten: str) -> Security:
     acls = "".join(f"\n[[acls]]\n{_toml({'principal': f'User:{CLIENT}', **right})}" for right in rights)
     options = listener | {"upstream-config": str(folder / "upstream.properties"), "users": str(users)}
     write_private(folder / "proxy.toml", _toml(options) + acls)
-    return Security(
+    return SecuredDemo(
         client=client(CLIENT),
         broker=("--config", str(folder / "broker.toml")),
         proxy=("--config", str(folder / "proxy.toml")),
