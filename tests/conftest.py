@@ -135,6 +135,19 @@ def log_lines_are_not_held() -> Iterator[None]:
     assert held is None, held
 
 
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """A command that runs in this process changes its logging, and later tests would not see lines of a lower level."""
+    loggers = logging.getLogger(), logging.getLogger("ottla")
+    levels = [each.level for each in loggers]
+    yield
+    for handler in loggers[0].handlers[:]:
+        if type(handler) is logging.StreamHandler:  # its stderr is gone
+            loggers[0].removeHandler(handler)
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def no_loop_of_zeroconf_is_left() -> Iterator[None]:
     """It uses the global random generator, and hypothesis fails a later test during which that generator changes."""
