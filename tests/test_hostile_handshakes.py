@@ -205,7 +205,7 @@ def for_servers_only(ca: trustme.CA) -> trustme.LeafCert:
             not_valid_after=NOW + DAY,
         )
         .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=True)
-        .sign(signs, hashes.SHA256())  # type: ignore[arg-type]
+        .sign(signs, hashes.SHA256())  # type: ignore[arg-type]  # the loader may return other kinds of keys
     )
     own = key.private_bytes(to.Encoding.PEM, to.PrivateFormat.PKCS8, to.NoEncryption())
     return trustme.LeafCert(own, made.public_bytes(to.Encoding.PEM), [])

@@ -23,7 +23,15 @@ from ottla.errors import ConfigurationError
 from ottla.tls import TLS, ServerTLS
 
 if TYPE_CHECKING:
-    from cryptography.x509 import CertificateBuilder, ExtendedKeyUsage, GeneralName, KeyUsage, Name
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.x509 import (
+        CertificateBuilder,
+        ExtendedKeyUsage,
+        GeneralName,
+        KeyUsage,
+        Name,
+        SubjectAlternativeName,
+    )
 
 _EARLIER = datetime.timedelta(hours=1)
 """Certificates are valid from then on: clocks of containers may differ."""
@@ -95,7 +103,9 @@ class ThrowawayCA:
         chain, key = self._issue(user, purpose)
         return TLS(ca=self.pem, certificate=chain, key=key)
 
-    def _issue(self, name: str, purpose: "ExtendedKeyUsage", names: object = None) -> tuple[str, str]:
+    def _issue(
+        self, name: str, purpose: "ExtendedKeyUsage", names: "SubjectAlternativeName | None" = None
+    ) -> tuple[str, str]:
         """A certificate and its key."""
         from cryptography import x509
         from cryptography.hazmat.primitives import serialization
@@ -107,18 +117,18 @@ class ThrowawayCA:
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = builder.add_extension(issuer, critical=False)
         if names is not None:
-            builder = builder.add_extension(names, critical=False)  # type: ignore[arg-type]
+            builder = builder.add_extension(names, critical=False)
         kind, no_password = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         return self._signed(builder), key.private_bytes(serialization.Encoding.PEM, kind, no_password).decode()
 
-    def _builder(self, name: "Name", key: object, usage: "KeyUsage") -> "CertificateBuilder":
+    def _builder(self, name: "Name", key: "EllipticCurvePublicKey", usage: "KeyUsage") -> "CertificateBuilder":
         from cryptography import x509
 
         begins, ends = self._validity
         return x509.CertificateBuilder(
             issuer_name=self._name,
             subject_name=name,
-            public_key=key,  # type: ignore[arg-type]
+            public_key=key,
             serial_number=x509.random_serial_number(),
             not_valid_before=begins,
             not_valid_after=ends,

@@ -1131,7 +1131,7 @@ def enter(asking: Asking, group: str, count: int, user: str | None = None, **tol
     deadline = time.monotonic() + HUNG
     while not answer.error_code and (answer.assignment is None or len(answer.assignment.topic_partitions) < count):
         assert time.monotonic() < deadline, answer
-        time.sleep(0.05)
+        time.sleep(0.05)  # only the next response says whether Kafka has assigned topics
         # A request with all fields gets the whole assignment.
         full = {"rebalance_timeout_ms": 60_000, "topic_partitions": ()} | told
         answer = asking.broker.ask(keep("member", answer.member_epoch, group=group, **full), 1, user)

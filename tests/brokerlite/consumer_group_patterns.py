@@ -122,7 +122,7 @@ class PatternWalk:
             if round_ == ROUNDS if isinstance(self.asking.line, MachineLine) else time.monotonic() > end:
                 break
             if not isinstance(self.asking.line, MachineLine):
-                time.sleep(0.05)
+                time.sleep(0.05)  # Kafka matches patterns in the background, and only responses tell of it
         return described
 
     def described(self) -> list[Any]:

@@ -25,7 +25,7 @@ def demo(
         Path | None, typer.Option(metavar="DIR", help="Keep the broker's data in this folder, to explore it later.")
     ] = None,
     secured: Annotated[
-        bool, typer.Option("--secured", help="With TLS, users and rights: the demo writes their files, and shows them.")
+        bool, typer.Option("--secured", help="With TLS, users and rights, at the broker and at the proxy.")
     ] = False,
     rows: Annotated[
         int | None, typer.Option(min=1, help="The number of flights to use, of 336,776; fewer take less time.")

@@ -21,6 +21,7 @@ from typing import Any
 import trio
 
 from ottla.errors import OttlaError
+from ottla.properties import parse_properties
 
 _GRACE = 1.3
 """Seconds from SIGTERM to SIGKILL."""
@@ -43,13 +44,13 @@ def write_private(path: Path, text: str) -> None:
 
 def write_settings(path: Path, settings: Mapping[str, str]) -> str:
     """Write the settings of a client with Kafka's names into a properties file; return its path."""
-    write_private(path, "".join(f"{name}={value}\n" for name, value in settings.items()))
+    write_private(path, "".join(f"{name}={value}\n" for name, value in settings.items()).replace("\\", r"\\"))
     return str(path)
 
 
 def read_settings(path: str) -> dict[str, str]:
     """What `write_settings` has written."""
-    return dict(line.split("=", 1) for line in Path(path).read_text().splitlines())
+    return parse_properties(Path(path).read_text())
 
 
 class Child:

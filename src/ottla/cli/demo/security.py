@@ -25,8 +25,8 @@ CLIENT, PROXY = "flights", "proxy"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SecuredDemo:
-    """The files of a secured demo.
+class DemoAccess:
+    """How clients connect, and how the servers listen.
 
     Attributes:
         client: the settings of clients, with Kafka's names, without their address.
@@ -38,11 +38,11 @@ class SecuredDemo:
     proxy: tuple[str, ...]
 
 
-OPEN = SecuredDemo(client={}, broker=("--listen", f"{HOST}:0"), proxy=("--listen", f"{HOST}:0"))
-"""Nobody logs in."""
+OPEN = DemoAccess(client={}, broker=("--listen", f"{HOST}:0"), proxy=("--listen", f"{HOST}:0"))
+"""Without TLS, users and rights."""
 
 
-async def secure(folder: Path, data: Path, rewritten: str) -> SecuredDemo:
+async def secure(folder: Path, data: Path, rewritten: str) -> DemoAccess:
     """Write the files, and add the users.
 
     Args:
@@ -86,7 +86,7 @@ async def secure(folder: Path, data: Path, rewritten: str) -> SecuredDemo:
     acls = "".join(f"\n[[acls]]\n{_toml({'principal': f'User:{CLIENT}', **right})}" for right in rights)
     options = listener | {"upstream-config": str(folder / "upstream.properties"), "users": str(users)}
     write_private(folder / "proxy.toml", _toml(options) + acls)
-    return SecuredDemo(
+    return DemoAccess(
         client=client(CLIENT),
         broker=("--config", str(folder / "broker.toml")),
         proxy=("--config", str(folder / "proxy.toml")),
