@@ -70,6 +70,20 @@ def test_a_password_that_cannot_be_one_is_refused(tmp_path: Path, given: bytes, 
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("users", "add", "alice"),
+        ("broker", "users", "add", "alice", "--data", "data"),
+        ("proxy", "users", "add", "alice", "--users", "users.json"),
+    ],
+)
+def test_a_password_given_as_an_argument_is_refused_and_not_repeated(command: tuple[str, ...]) -> None:
+    code, out, err = ottla(*command, "Tr0ub4dor")
+    assert (code, out) == (2, "") and "--password-file" in err
+    assert "Tr0ub4dor" not in err
+
+
 def test_the_users_of_a_proxy_come_change_and_go(tmp_path: Path) -> None:
     users = ("--users", tmp_path / "users.json")
     code, _, err = ottla("proxy", "users", "list", *users)

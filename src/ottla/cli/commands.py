@@ -75,18 +75,22 @@ class _Commands(TyperGroup):
             # type here; only the first has `option_name`.
             if advice := _OF_KAFKAS_TOOLS.get(getattr(error, "option_name", "")):
                 error.message, error.possibilities = f"{error.message}: {advice}", None  # type: ignore[attr-defined]
-            elif word := _extra_of_produce(error):
-                error.message = f"{word} is one argument too many: do you mean --file {word}?"  # type: ignore[attr-defined]
+            elif advice := _about_an_extra_argument(error):
+                error.message = advice  # type: ignore[attr-defined]
             raise
 
 
-def _extra_of_produce(error: Exception) -> str:
-    """An unexpected argument of `ottla produce`, such as the name of a file; empty if it has none."""
+def _about_an_extra_argument(error: Exception) -> str:
+    """Advice about an unexpected argument: the name of a file for `ottla produce`, or a password; otherwise empty."""
+    found = re.fullmatch(r"Got unexpected extra argument.* \((.+)\)", getattr(error, "message", ""))
     context = getattr(error, "ctx", None)
-    if context is None or context.info_name != "produce":
+    if found is None or context is None:
         return ""
-    found = re.fullmatch(r"Got unexpected extra argument.* \((\S+)\)", getattr(error, "message", ""))
-    return found[1] if found else ""
+    if context.command_path.endswith(" users add"):  # not repeated: logs may keep what is printed
+        return "USER is the only argument; the password comes from a prompt, from stdin or from --password-file"
+    if context.info_name == "produce" and " " not in (word := found[1]):
+        return f"{word} is one argument too many: do you mean --file {word}?"
+    return ""
 
 
 def _plainly(error: typer.BadParameter) -> str:
