@@ -56,8 +56,9 @@ class TopicDescription:
     Attributes:
         topic_id: zero for brokers before 2.8.
         internal: Kafka's own, such as ``__consumer_offsets``.
-        configs: the values set for this topic; for all others the broker's defaults hold. ``None`` if the broker does
-            not tell them: the principal lacks DescribeConfigs on the topic, or the broker is older than 0.11.
+        configs: the values set for this topic; for all others the broker's defaults hold. ``None`` if nobody asked
+            for them, or the broker does not tell them: the principal lacks DescribeConfigs on the topic, or the broker
+            is older than 0.11.
     """
 
     name: str

@@ -490,15 +490,19 @@ class Client(Suggesting, ClientNames, ClientParts):
         """The names of all topics except Kafka's internal ones, sorted."""
         return await self._driver.call(lambda now: calls.list_topics(self._driver.core, now))
 
-    async def describe_topic(self, name: str) -> TopicDescription:
+    async def describe_topic(self, name: str, *, configs: bool = True) -> TopicDescription:
         """A topic, its partitions, and the configuration that was set for it.
 
-        It needs Describe on the topic. Without DescribeConfigs, ``configs`` is ``None``.
+        It needs Describe on the topic. Without DescribeConfigs, its ``configs`` are ``None``, and the broker may log a
+        denial.
+
+        Args:
+            configs: whether to ask for the configuration. Without, the answer has no ``configs``.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic.
         """
-        return await self._driver.call(lambda now: calls.describe_topic(self._driver.core, name, now))
+        return await self._driver.call(lambda now: calls.describe_topic(self._driver.core, name, now, configs=configs))
 
     # -- administration of ACLs --------------------------------------------------------------------------------------
 

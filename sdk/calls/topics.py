@@ -311,8 +311,8 @@ def topic_ids(core: ClientCore, names: Sequence[str] | None, now: float) -> Outc
     return Task(core, "describing topics", now, work).outcome
 
 
-def describe_topic(core: ClientCore, name: str, now: float) -> Outcome[TopicDescription]:
-    """Describe a topic, with the part of its configuration that was set for it."""
+def describe_topic(core: ClientCore, name: str, now: float, *, configs: bool) -> Outcome[TopicDescription]:
+    """Describe a topic; with ``configs``, also the part of its configuration that was set for it."""
     request = _configs_of(name)
 
     def judge(answer: DescribeConfigsResponse) -> OttlaError | None:
@@ -324,6 +324,8 @@ def describe_topic(core: ClientCore, name: str, now: float) -> Outcome[TopicDesc
             if isinstance(count, OttlaError):
                 raise count
         topic = yield from settled(core.metadata.topic(name, task.now, fresh=True))
+        if not configs:
+            return TopicDescription.of(topic, None)
         try:
             answer: DescribeConfigsResponse = yield from task.ask(core.any_node, request, judge)
         except UnsupportedVersion:  # before Kafka 0.11

@@ -69,7 +69,7 @@ def test_a_mistake_is_named(broker: Broker, arguments: tuple[str, ...], says: st
     assert code == 2 and says in " ".join(err.replace("│", " ").split()), err
 
 
-def test_read_is_enough_to_read_to_the_end(tmp_path: Path) -> None:
+def test_read_is_enough_to_read_to_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = BrokerConfig(port=0, data=tmp_path / "data", sync=Sync.NEVER, acls=True, super_users=("User:admin",))
     file = tmp_path / "billing.properties"
     file.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=billing\nsasl.password=b\n")
@@ -84,6 +84,7 @@ def test_read_is_enough_to_read_to_the_end(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, b"hello\n", b"")
         done = run("offsets", "orders", *to, "--json")
         assert (done.returncode, done.stderr) == (0, b"") and b'"offset": 1' in done.stdout
+        assert "access denied" not in caplog.text, "the broker's operator would search for an attacker"
         done = run("topics", "describe", "orders", *to)
         assert done.returncode == 0 and b"end offset" in done.stdout
         assert b"settings unknown: they need DescribeConfigs on the topic" in done.stderr

@@ -471,7 +471,7 @@ def test_a_topic_that_the_brokers_disk_keeps_back_is_an_error_at_once(call: str)
         "grow": lambda now: calls.create_partitions(world.core, "t", 3, now),
         "configure": lambda now: calls.configure_topic(world.core, "t", {"retention.ms": "5"}, now),
         "delete": lambda now: calls.delete_topic(world.core, "t", now),
-        "describe": lambda now: calls.describe_topic(world.core, "t", now),
+        "describe": lambda now: calls.describe_topic(world.core, "t", now, configs=True),
     }
     with pytest.raises(KafkaStorageError):
         world.call(start[call])

@@ -134,7 +134,7 @@ async def _bounds(
         BadInput: the requested offset is not in the log of a partition.
     """
     if partitions is None:
-        partitions = [each.partition for each in (await client.describe_topic(topic)).partitions]
+        partitions = [each.partition for each in (await client.describe_topic(topic, configs=False)).partitions]
     places = [(topic, partition) for partition in partitions]
     whole = await client.offsets(dict.fromkeys(places, "end")) if isolation == "read_committed" else {}
     end = await client.offsets(dict.fromkeys(places, "end"), isolation=isolation)

@@ -85,7 +85,8 @@ async def partitions_of(client: "Client", places: Iterable[str | Place]) -> list
     found: set[Place] = set()
     for each in places:
         if isinstance(each, str):
-            found |= {(each, partition.partition) for partition in (await client.describe_topic(each)).partitions}
+            topic = await client.describe_topic(each, configs=False)
+            found |= {(each, partition.partition) for partition in topic.partitions}
         else:
             found.add(each)
     return sorted(found)

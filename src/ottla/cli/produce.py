@@ -112,7 +112,7 @@ async def _is_missing(client: "Client", topic: str) -> bool:
 
     with trio.move_on_after(_CHECK), suppress(OttlaError):  # the producer meets the same trouble, and reports it
         try:
-            await client.describe_topic(topic)
+            await client.describe_topic(topic, configs=False)
         except UnknownTopicOrPartition:
             return True
     return False
@@ -123,7 +123,7 @@ async def _size(client: "Client", topic: str) -> str:
     import trio
 
     with trio.move_on_after(_CHECK), suppress(OttlaError):
-        described = await client.describe_topic(topic)
+        described = await client.describe_topic(topic, configs=False)
         return f" with {counted(len(described.partitions), 'partition')}"
     return ""
 
