@@ -214,6 +214,14 @@ def test_a_file_is_checked_without_a_server(tmp_path: Path, kind: str, text: str
         assert (done.returncode, done.stdout) == (2, b"") and says in done.stderr
 
 
+@pytest.mark.parametrize(("more", "is_told"), [("", True), ('super-users = ["User:admin"]\n', False)])
+def test_a_broker_on_which_nobody_can_add_the_first_acl_is_told(tmp_path: Path, more: str, is_told: bool) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text(f"acls = true\n{more}")
+    done = program.run("broker", "check", file)
+    assert done.returncode == 0 and (b"acls without super-users" in done.stderr) == is_told, done.stderr
+
+
 def test_a_hang_up_while_the_proxy_starts_is_not_lost(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     file = tmp_path / "proxy.toml"

@@ -37,7 +37,10 @@ def check_broker(file: File) -> None:
     with exits.reported():
         read = ConfigFile.read(file)
         server_logs(read).apply()  # settings without effect are logged
-        _check_paths(read, read_config(read))
+        config = read_config(read)
+        _check_paths(read, config)
+        if config.acls and not config.super_users and not config.allow_if_no_acl:
+            tell("acls without super-users: nobody has a right but by ACLs that the data folder holds already", err=True)
     tell(f"{file} can be used")
 
 
