@@ -49,12 +49,13 @@ def ottla_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator["Br
     Its topics are in pytest's temporary folder, which pytest keeps after a failed test. The marker
     ``@pytest.mark.ottla_broker(users={"alice": "secret"}, certificates=True)`` gives it users and certificates, and
     `.client_options("alice")` are the options of a client. The marker also takes fields of `BrokerConfig`, such as
-    ``acls=True``.
+    ``acls=True``. The markers of a module, of a class and of a test add up.
     """
     from ottla.testing import OPTIONS, Broker, config_for_tests
 
-    marker = request.node.get_closest_marker("ottla_broker")
-    given = {"data": tmp_path / "ottla-broker", **({} if marker is None else _checked(marker))}
+    given: dict[str, Any] = {"data": tmp_path / "ottla-broker"}
+    for marker in reversed(list(request.node.iter_markers("ottla_broker"))):  # the module's first, the test's own last
+        given |= _checked(marker)
     options = {name: given.pop(name) for name in OPTIONS if name in given}
     with Broker(config_for_tests(**given), **options) as broker:
         yield broker

@@ -323,6 +323,13 @@ def test_the_marker_changes_the_configuration(ottla_broker: Broker) -> None:
         stored(ottla_broker, "alice")
 
 
+@pytest.mark.ottla_broker(auto_create=False, default_partitions=2)
+class TestMarked:
+    @pytest.mark.ottla_broker(default_partitions=3)
+    def test_the_markers_of_a_class_and_of_a_test_add_up(self, ottla_broker: Broker) -> None:
+        assert (ottla_broker.config.auto_create, ottla_broker.config.default_partitions) == (False, 3)
+
+
 @pytest.mark.ottla_broker(listeners=(ListenerConfig(port=0), ListenerConfig(name="OTHER", port=0)))
 def test_the_marker_may_give_listeners(ottla_broker: Broker) -> None:
     assert [each.name for each in ottla_broker.config.listeners] == ["PLAINTEXT", "OTHER"]
