@@ -23,6 +23,7 @@ from tests.brokerlite.peer import Peer
 from tests.interop.peers import create_topic
 from tests.kafka import ApacheKafka, free_ports, java
 from tests.patience import FAR, HUNG
+from tests.scraping import scrape
 
 pytestmark = pytest.mark.slow
 
@@ -79,11 +80,12 @@ def test_after_kill_9_a_retry_is_stored_once_and_nothing_acknowledged_is_lost(tm
 
 
 def test_under_sigterm_it_ends_in_good_order_and_what_was_stored_stays(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
-    with process(tmp_path / "data", port) as broker, Peer(port) as peer:
+    port, health = free_ports(2)
+    with process(tmp_path / "data", port, "--health", f"127.0.0.1:{health}") as broker, Peer(port) as peer:
         create_topic(f"127.0.0.1:{port}", "t")
         peer.ask(producing(idempotent(0, 5)))
         peer.send(fetching(5, wait=FAR))
+        _await_request(f"127.0.0.1:{health}", "Fetch")  # otherwise the signal may arrive before it
         broker.send_signal(signal.SIGTERM)
         said = broker.communicate(timeout=HUNG)[1].decode()
         assert "Traceback" not in said
@@ -91,6 +93,14 @@ def test_under_sigterm_it_ends_in_good_order_and_what_was_stored_stays(tmp_path:
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
     with process(tmp_path / "data", port), Peer(port) as peer:
         assert values_of(peer.ask(fetching()).responses[0].partitions[0].records) == [b"%d" % i for i in range(5)]
+
+
+def _await_request(health: str, request: str) -> None:
+    """Return as soon as a broker has begun to handle a request of this kind."""
+    deadline = time.monotonic() + HUNG
+    while not scrape(health).values("kafka_network_requestmetrics_requests_total").get((request,)):
+        assert time.monotonic() < deadline, f"the broker got no {request} request"
+        time.sleep(0.02)  # a process gives the test no other event to wait on
 
 
 def dumped_by_kafka(files: str, *options: str, gaps: bool = False) -> str:
