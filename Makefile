@@ -10,14 +10,13 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test deep demo bench bench-all chaos extension clean lint types arrows quick clients servers spark documents programs \
+.PHONY: help setup check test deep demo bench bench-all chaos extension clean lint types arrows quick clients sdk servers spark documents programs \
     deep-worlds deep-clients deep-interop deep-brokerlite deep-proxy deep-spark deep-codec deep-programs deep-examples pure other fuzz sim kills reference figure faces flattened
 
 # These tests run again with the codec in Python, and on other Pythons: the tests of the codec, and of the code on top of
 # it that depends most on the interpreter.
 AGAIN := $(addprefix tests/,codec sim sdk/test_client.py sdk/test_interrupts.py sdk/test_sync.py)
 # The slow tests are divided into several gates, which run in parallel.
-CLIENTS := $(addprefix tests/,interop sdk)
 SERVERS := $(addprefix tests/,brokerlite proxy)
 DOCUMENTS := $(addprefix tests/,docs demo)
 # The parts of `make deep`, the longest first. Each should take at most 20 minutes when it runs alone.
@@ -32,7 +31,7 @@ check: extension ## for every edit: linters, type checkers and the quick tests
 	@$(BIN)/python tests/gates.py lint types arrows quick
 
 test: extension ## the promises of the README, with each real peer
-	@$(BIN)/python tests/gates.py lint types arrows quick -- clients spark documents programs servers
+	@$(BIN)/python tests/gates.py lint types arrows quick -- clients spark servers programs documents sdk
 
 deep: extension ## everything else: worlds, mutations, kills, cancellations, other Pythons, fuzzing; resumes; PART=worlds runs one
 	@$(BIN)/python tests/gates.py --resume .cache/gates.json -- $(if $(PART),$(filter $(PART) deep-$(PART),$(DEEP)),$(DEEP))
@@ -104,7 +103,10 @@ SLOW := PYTHONMALLOC=pymalloc $(BIN)/python -X dev -m pytest -m "slow and not de
 DEEPLY := PYTHONMALLOC=pymalloc $(BIN)/python -X dev -m pytest -m deep
 
 clients:
-	$(SLOW) $(CLIENTS)
+	$(SLOW) tests/interop
+
+sdk:
+	$(SLOW) tests/sdk
 
 servers:
 	$(SLOW) $(SERVERS)
@@ -116,7 +118,7 @@ documents:
 	$(SLOW) $(DOCUMENTS)
 
 programs:
-	$(SLOW) $(addprefix --ignore=,$(CLIENTS) $(SERVERS) $(DOCUMENTS) tests/spark)
+	$(SLOW) $(addprefix --ignore=,$(addprefix tests/,interop sdk spark) $(SERVERS) $(DOCUMENTS))
 
 # Each mutation is played in one process, one seed after the other.
 deep-worlds:

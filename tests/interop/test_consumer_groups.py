@@ -68,8 +68,10 @@ def test_members_of_ottla_share_a_topic_while_others_come_leave_and_die(modern_k
 
 @pytest.mark.parametrize(
     "clients",
-    [(MODERN, MODERN_JAVA, MODERN_OTHER, FRANZ), (MODERN_JAVA, MODERN_OTHER, FRANZ, MODERN)],
-    ids=["first", "last"],
+    [
+        pytest.param((MODERN, MODERN_JAVA, MODERN_OTHER, FRANZ), id="first"),
+        pytest.param((MODERN_JAVA, MODERN_OTHER, FRANZ, MODERN), id="last", marks=pytest.mark.deep),
+    ],
 )
 def test_java_librdkafka_franz_go_and_ottla_are_members_of_one_group(
     modern_kafka: ApacheKafka, clients: tuple[MemberClient, ...]
@@ -119,7 +121,7 @@ def test_after_a_restart_of_the_broker_each_partition_has_one_owner_and_no_commi
         running.stop()
 
 
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("assignor", [pytest.param("range", marks=pytest.mark.deep), "cooperative-sticky"])
 def test_a_group_migrates_to_the_new_protocol_and_back_member_by_member(
     modern_kafka: ApacheKafka, assignor: str
 ) -> None:

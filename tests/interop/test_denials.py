@@ -61,7 +61,7 @@ TRANSACTIONAL_ID: Mapping[str, str] = {
     "franz-go": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
 }
 CLIENTS = (JAVA, LIBRDKAFKA, AIOKAFKA, KAFKAJS, FRANZ)
-PLACES = ("broker", "proxy", "forward")
+PLACES = ("broker", "proxy", pytest.param("forward", marks=pytest.mark.deep))  # in mode forward a broker decides
 each_client = pytest.mark.parametrize("client", CLIENTS, ids=str)
 
 

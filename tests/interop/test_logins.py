@@ -160,6 +160,10 @@ def serving_tokens(place: str, home: Path, ca: trustme.CA, provider: Provider) -
             yield proxy.bootstrap
 
 
+# tests/proxy/test_security.py and test_forward_clients.py have tokens of some clients in the other modes.
+in_places = pytest.mark.parametrize(
+    "place", ["broker", "relay", *(pytest.param(each, marks=pytest.mark.deep) for each in ("proxy", "forward"))]
+)
 TOKEN_REFUSED = {
     "java": "SaslAuthenticationException",
     "librdkafka": "SASL authentication error",
@@ -174,7 +178,7 @@ aiokafka 0.14 and kafkajs 2.2 take it for a success, send their next request, an
 """
 
 
-@pytest.mark.parametrize("place", ["broker", "proxy", "relay", "forward"])
+@in_places
 def test_each_client_logs_in_with_a_token_or_hears_that_it_is_refused(place: str, tmp_path: Path) -> None:
     ca, provider = trustme.CA(), Provider()
     ca.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -188,7 +192,8 @@ def test_each_client_logs_in_with_a_token_or_hears_that_it_is_refused(place: str
             _refused(client, bootstrap, config | logins.token(client.name, wrong, tmp_path), TOKEN_REFUSED[client.name])
 
 
-@pytest.mark.parametrize("place", ["broker", "proxy", "relay", "forward"])
+@pytest.mark.deep  # a foreign token is refused by the same steps
+@in_places
 def test_each_client_hears_that_its_token_has_expired(place: str, tmp_path: Path) -> None:
     ca, provider = trustme.CA(), Provider()
     ca.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -257,7 +262,8 @@ DENIED: Mapping[str, str] = {
 }
 
 
-@pytest.mark.parametrize("place", ["broker", "proxy"])
+# tests/proxy/test_security.py has our client's certificates at the proxy.
+@pytest.mark.parametrize("place", ["broker", pytest.param("proxy", marks=pytest.mark.deep)])
 def test_each_client_is_the_subject_of_its_certificate_and_without_one_it_hears_why_not(
     place: str, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """Sessions of Spark and brokers of each kind, shared by all tests because they take seconds to start."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ import ottla.spark
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.testing import Broker
 from tests.kafka import OLD, ApacheKafka, start
+from tests.packaging import wheels
 from tests.spark.both_formats import Formats, running
 
 if TYPE_CHECKING:
@@ -20,6 +22,12 @@ def spark() -> "Iterator[SparkSession]":
     session = ottla.spark.session(app_name="ottla's tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def python_with_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment in which ottla was installed as a wheel; it takes half a minute to make."""
+    return wheels.python_with_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="session")

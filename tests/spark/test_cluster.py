@@ -27,7 +27,6 @@ from ottla.testing import Broker
 from tests.interop.lines import Message, Received
 from tests.interop.peers import LIBRDKAFKA, create_topic
 from tests.kafka import HOST, ApacheKafka, free_ports
-from tests.packaging.wheels import python_with_wheel
 from tests.patience import HUNG, PROGRAM
 from tests.processes import below
 
@@ -189,9 +188,8 @@ def driving(
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    folder = tmp_path_factory.mktemp("cluster")
-    made = Cluster(folder, python_with_wheel(tmp_path_factory.mktemp("wheel")))
+def cluster(tmp_path_factory: pytest.TempPathFactory, python_with_wheel: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("cluster"), python_with_wheel)
     try:
         made.start()
         yield made

@@ -3,14 +3,12 @@
 import os
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import pytest
 
 from ottla.testing import Broker
 from tests.interop.peers import kcat_produce
-from tests.packaging.wheels import borrow_packages, copy_tree
 from tests.patience import PROGRAM
 
 pytestmark = pytest.mark.slow
@@ -56,14 +54,9 @@ def run(python: str | Path, code: str, bootstrap: str, **environment: str) -> st
     return done.stdout
 
 
-def test_after_a_plain_install_nothing_has_to_be_registered(bootstrap: str, tmp_path: Path) -> None:
-    tree = copy_tree(tmp_path / "tree")
-    venv.create(tmp_path / "env", with_pip=True)
-    python = tmp_path / "env" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", tree], check=True, timeout=PROGRAM)
-    borrow_packages(tmp_path / "env")  # PySpark, and the packages that ottla needs
+def test_after_a_plain_install_nothing_has_to_be_registered(bootstrap: str, python_with_wheel: Path) -> None:
     where = "import ottla; assert 'env' in ottla.__file__, ottla.__file__\n"
-    run(python, where + PLAIN_SESSION, bootstrap, PYSPARK_PYTHON=str(python))
+    run(python_with_wheel, where + PLAIN_SESSION, bootstrap, PYSPARK_PYTHON=str(python_with_wheel))
 
 
 @pytest.mark.deep
