@@ -195,7 +195,7 @@ def proxy(upstream: str, home: Path, *options: str) -> Iterator[tuple[int, int]]
         running = subprocess.Popen([*command, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         end = time.monotonic() + READY_SECONDS
-        while not _answers(port):
+        while not answers(port):
             if running.poll() is not None or time.monotonic() > end:
                 raise Broken(f"the proxy did not start:\n{said.read_text()}")
             time.sleep(0.02)
@@ -249,7 +249,7 @@ def _canned() -> Iterator[tuple[str, str]]:
         yield where, canned.topic_names(2)[1]
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
     with contextlib.suppress(OSError), contextlib.closing(Peer(port, timeout=READY_SECONDS)) as peer:
         return len(peer.ask(MetadataRequest(topics=None), _METADATA, MetadataResponse).brokers) > 0
     return False

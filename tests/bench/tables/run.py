@@ -21,6 +21,7 @@ from tests.bench.tables import (
     of_brokers,
     of_clients,
     of_codec,
+    of_proxies,
     of_proxy,
     of_requests,
     of_security,
@@ -40,6 +41,7 @@ TABLES: tuple[Table, ...] = (
     *of_requests.TABLES,
     *of_brokers.TABLES,
     *of_proxy.TABLES,
+    *of_proxies.TABLES,
     *of_security.TABLES,
     growth.GROWTH,
     *of_spark.TABLES,  # last, because Spark's JVM stays
