@@ -7,8 +7,9 @@ the client, another seed may catch the mutation.
 
 By default the client runs against a model cluster. ``--broker`` runs brokerlite on a model disk instead
 (`tests.sim.broker`), ``--broker-groups`` the same with members of both group protocols, ``--broker-shares`` with
-members of share groups (`tests.sim.broker.shares`), ``--transactions`` the client's transactions (`tests.sim.transfers`), ``--onlookers`` consumers that read them committed (`tests.sim.onlookers`),
-``--groups`` members of both group protocols (`tests.sim.modern_groups`), ``--transforms`` consume, transform, produce
+members of share groups (`tests.sim.broker.shares`), ``--transactions`` the client's transactions
+(`tests.sim.transfers`), ``--onlookers`` consumers that read them committed (`tests.sim.onlookers`), ``--groups``
+members of both group protocols (`tests.sim.modern_groups`), ``--transforms`` consume, transform, produce
 (`tests.sim.transforms`), ``--group-transforms`` the same by the new group protocol, ``--shares`` members of share
 groups (`tests.sim.shares`), ``--proxy`` clients of the proxy (`tests.sim.proxy.world`), ``--proxied-transactions``
 transactions through it (`tests.sim.proxy.transfers`), and ``--guarded`` clients of a proxy with logins and ACLs that

@@ -330,14 +330,18 @@ class SharingWorld:
 
     # -- observation -------------------------------------------------------------------------------------------------
 
-    def observe(self, delivery: Delivery, member: str, what: str) -> None:
-        """Note an event of a delivery, from its leader: ``acquired``, ``renewed``, or the stored result."""
+    def observe(self, delivery: Delivery, member: str, what: str, since: float | None = None) -> None:
+        """Note an event of a delivery, from its leader: ``acquired``, ``renewed``, or the stored result.
+
+        Args:
+            since: when the lock has begun, if not now.
+        """
         place = delivery.place
         self.say("#", f"{place[0]}-{place[1]} at {delivery.offset}", f"delivery {delivery.count} of {member} is {what}")
         if what == "acquired":
             self.deliveries[delivery] = member
         if what in ("acquired", "renewed"):
-            self.until[delivery] = self.clock.now + self.lock
+            self.until[delivery] = (self.clock.now if since is None else since) + self.lock
         else:
             self.stored[delivery] = what
 

@@ -125,8 +125,11 @@ class ShareLedger:
         assert state is not None
         self._kept[key] = state
 
-    def acquired(self, key: ShareKey, member: str, taken: Iterable[AcquiredRun], limits: ShareLimits) -> None:
-        place, now = self._place(key), self._world.clock.now
+    def acquired(
+        self, key: ShareKey, member: str, taken: Iterable[AcquiredRun], limits: ShareLimits, now: float
+    ) -> None:
+        """A member gets records; ``now`` by the clock of the broker, which is that of its last event."""
+        place = self._place(key)
         held = self._held[place]
         for offset, count in [(offset, run.deliveries) for run in taken for offset in range(run.first, run.last + 1)]:
             record, told = (place, offset), f"{place[0]}-{place[1]} at {offset}, delivery {count} to {member}"
@@ -144,7 +147,7 @@ class ShareLedger:
             self._counts[record] = count
             self._last[record] = self._newest[member, record] = delivery
             self._of_member[member, place, offset, count] = delivery
-            self._world.observe(delivery, member, "acquired")
+            self._world.observe(delivery, member, "acquired", now)
 
     def acknowledging(self, key: ShareKey, member: str, results: Iterable[RecordResults], start: int) -> None:
         """A member's results are to be stored."""
@@ -160,10 +163,9 @@ class ShareLedger:
                 elif record in self._last:
                     self._pending.append((self._last[record], member, kind))
 
-    def acknowledged(self, limits: ShareLimits) -> None:
+    def acknowledged(self, limits: ShareLimits, now: float) -> None:
         """The results are stored."""
         pending, self._pending = self._pending, []
-        now = self._world.clock.now
         for delivery, member, kind in pending:
             held = self._held[delivery.place]
             if not member:
@@ -174,7 +176,7 @@ class ShareLedger:
                 raise Violation(FOREIGN, f"{delivery} of {member}: {held.get(delivery.offset)}")
             if kind == RENEW:
                 held[delivery.offset] = member, now + limits.lock_duration
-                self._world.observe(delivery, member, "renewed")
+                self._world.observe(delivery, member, "renewed", now)
                 continue
             del held[delivery.offset]
             self._stored(delivery, member, kind, limits.delivery_count)
@@ -230,9 +232,8 @@ class ShareLedger:
             if not power and (now is None or (lost := _lost(before, now)) is not None):
                 raise Violation(BACK, f"{self._place(key)}: {before}; now {now}, offset {lost if now else ''}")
         self._kept = {key: state for key in core.share_states if (state := core.share_states.get(key)) is not None}
-        for place in [
-            each for each in self.begin if (state := states.get(each)) is None or state.start_offset == UNDECIDED
-        ]:
+        undecided = [place for place in self.begin if not _is_decided(states.get(place))]
+        for place in undecided:
             del self.begin[place]
         self._settle_pending(states)
         for record, what in list(self.final.items()):
@@ -266,6 +267,10 @@ class ShareLedger:
     def _forget(self, record: SharedRecord) -> None:
         del self.final[record]
         self._world.archived.discard(record)
+
+
+def _is_decided(state: StoredState | None) -> bool:
+    return state is not None and state.start_offset != UNDECIDED
 
 
 def is_final(state: StoredState | None, offset: int) -> bool:
@@ -323,7 +328,7 @@ def watched(ledger: ShareLedger) -> type[SharePartition]:
 
         def acquire(self, wanted: Wanted, found: Sequence[FoundBatch], now: float) -> list[AcquiredRun]:
             taken = super().acquire(wanted, found, now)
-            ledger.acquired(self._key, wanted.member, taken, self.limits)
+            ledger.acquired(self._key, wanted.member, taken, self.limits, now)
             return taken
 
         def acknowledge(self, member: str, acknowledgements: Iterable[RecordResults], now: float) -> None:
@@ -334,7 +339,7 @@ def watched(ledger: ShareLedger) -> type[SharePartition]:
             except BrokerError:
                 ledger.refused()
                 raise
-            ledger.acknowledged(self.limits)
+            ledger.acknowledged(self.limits, now)
 
         def release(self, member: str) -> bool:
             released = super().release(member)
