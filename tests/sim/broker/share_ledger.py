@@ -74,6 +74,12 @@ class ShareLedger:
         self._told: dict[Delivery, str] = {}
         """Results that were answered as stored."""
         self._power_cuts = 0
+        self.found: Violation | None = None
+        """The first rule that was broken; the machine itself catches the errors of its waiting answers."""
+
+    def _broken(self, rule: str, detail: str) -> Violation:
+        self.found = self.found or Violation(rule, detail)
+        return self.found
 
     # -- for the world
 
@@ -134,13 +140,13 @@ class ShareLedger:
         for offset, count in [(offset, run.deliveries) for run in taken for offset in range(run.first, run.last + 1)]:
             record, told = (place, offset), f"{place[0]}-{place[1]} at {offset}, delivery {count} to {member}"
             if record in self.final:
-                raise Violation(AGAIN, f"{told}: it was {self.final[record]}")
+                raise self._broken(AGAIN, f"{told}: it was {self.final[record]}")
             if offset in held:
-                raise Violation(TWO, f"{told}: {held[offset]}")
+                raise self._broken(TWO, f"{told}: {held[offset]}")
             if count != self._counts.get(record, 0) + 1:
-                raise Violation(COUNT, f"{told}, after {self._counts.get(record, 0)}")
+                raise self._broken(COUNT, f"{told}, after {self._counts.get(record, 0)}")
             if count > limits.delivery_count:
-                raise Violation(TOO_OFTEN, told)
+                raise self._broken(TOO_OFTEN, told)
             delivery = Delivery(place, offset, count, self._made[place, offset, count])
             self._made[place, offset, count] += 1
             held[offset] = member, now + limits.lock_duration
@@ -173,7 +179,7 @@ class ShareLedger:
                 self.needless.add(delivery)
                 continue
             if held.get(delivery.offset, ("", 0.0))[0] != member:
-                raise Violation(FOREIGN, f"{delivery} of {member}: {held.get(delivery.offset)}")
+                raise self._broken(FOREIGN, f"{delivery} of {member}: {held.get(delivery.offset)}")
             if kind == RENEW:
                 held[delivery.offset] = member, now + limits.lock_duration
                 self._world.observe(delivery, member, "renewed", now)
@@ -215,7 +221,7 @@ class ShareLedger:
         ended = self.given_back(key, lambda member, until: until <= now, limit)
         self._world.features["a lock expires"] += ended
         if ended != count:
-            raise Violation(LOCK, f"{key.partition}: {count} locks end, and {ended} should")
+            raise self._broken(LOCK, f"{key.partition}: {count} locks end, and {ended} should")
 
     # -- restarts
 
@@ -230,7 +236,7 @@ class ShareLedger:
         for key, before in self._kept.items():
             now = core.share_states.get(key)
             if not power and (now is None or (lost := _lost(before, now)) is not None):
-                raise Violation(BACK, f"{self._place(key)}: {before}; now {now}, offset {lost if now else ''}")
+                raise self._broken(BACK, f"{self._place(key)}: {before}; now {now}, offset {lost if now else ''}")
         self._kept = {key: state for key in core.share_states if (state := core.share_states.get(key)) is not None}
         undecided = [place for place in self.begin if not _is_decided(states.get(place))]
         for place in undecided:
@@ -245,7 +251,7 @@ class ShareLedger:
         for delivery, what in self._told.items():
             state = states.get(delivery.place)
             if not is_final(state, delivery.offset) and _count(state, delivery.offset) < delivery.count:
-                raise Violation(UNDONE, f"{delivery} was {what}; now {state}")
+                raise self._broken(UNDONE, f"{delivery} was {what}; now {state}")
 
     def _settle_pending(self, states: "dict[Place, StoredState | None]") -> None:
         """The broker was killed while it stored results: learn whether it has."""
@@ -260,7 +266,7 @@ class ShareLedger:
 
     def _undo(self, delivery: Delivery, what: str, *, power: bool) -> None:
         if delivery in self._told or not power:
-            raise Violation(UNDONE, f"{delivery} was {what}")
+            raise self._broken(UNDONE, f"{delivery} was {what}")
         self._world.features["a result that was not answered is undone"] += 1
         del self._world.stored[delivery]
 

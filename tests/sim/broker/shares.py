@@ -243,10 +243,13 @@ class BrokerShares(SharingWorld):
             self.quiet = max(self.quiet, fault.at + 2 * fault.seconds + 2.0)
             self.clock.at(fault.at, partial(self._strike, fault))
         self.clock.later(LOOK, self._look)
-        while not self.ended:
-            if not self.clock.step():
-                raise Violation("no event is left, and not everything is done", self._left())
-        self.hosted.end()
+        try:
+            while not self.ended:
+                if not self.clock.step():
+                    raise Violation("no event is left, and not everything is done", self._left())
+            self.hosted.end()
+        except Violation as broken:
+            raise self.ledger.found or broken from None
         self._check()
         self.transactions.check()
 
