@@ -14,6 +14,7 @@ FEATURES = {
     "a kill within an operation of the disk",
     "a lock expires",
     "a lock is renewed",
+    "a member acknowledges the record of another one",
     "a record is archived after its last delivery",
     "a record is forgotten",
     "a renewal comes too late",

@@ -87,6 +87,10 @@ class ShareLedger:
         """The last delivery to the member with this count."""
         return self._of_member.get((member, place, offset, count), Delivery(place, offset, count, -1))
 
+    def held(self) -> list[SharedRecord]:
+        """The records that members have."""
+        return [(place, offset) for place, offsets in self._held.items() for offset in offsets]
+
     def answered(self, request: Any, answer: Any) -> None:
         """Note which results were answered as stored."""
         if not isinstance(request, ShareAcknowledgeRequest | ShareFetchRequest) or answer.error_code:

@@ -19,9 +19,10 @@ from ottla.brokerlite.machines.share_partitions.share_settings import ShareGroup
 from ottla.brokerlite.machines.topics.housekeeping import HousekeepingSettings
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.codec.apis.share_fetch import ACCEPT, REJECT, RELEASE
 from ottla.codec.records import Record, build_batch, parse_batch
 from ottla.sdk.share.locked_record import LockedRecord
-from tests.brokerlite.sharing import configure
+from tests.brokerlite.sharing import acknowledge, configure, fetch
 from tests.sim.broker.faults import FAULTS as OF_BROKERS
 from tests.sim.broker.faults import NEEDS_SYNC, OF_A_BROKER
 from tests.sim.broker.hosted import Hosted, settings
@@ -176,6 +177,10 @@ class BrokerShares(SharingWorld):
         for index in range(chance.choice((1, 2))):
             filler = self._peer("filler")
             filler.run(self._fill(count, Random(f"{self.seed} filler {index}")), partial(self._went, filler.name))
+        if chance.random() < 0.3:
+            meddler = self._peer("meddler")
+            own = Random(f"{self.seed} meddler")
+            meddler.run(self._meddle(meddler.name, own), partial(self._went, meddler.name))
         versions = chance.choice(((), (V1,), (V2,), (V1, V2)))
         for index, version in enumerate(versions):
             work = Work(f"x{index}", version, chance.choice((1.0, 3.0)), chance.randint(3, 8))
@@ -205,6 +210,21 @@ class BrokerShares(SharingWorld):
             yield Ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), 9)
             left -= count
             yield chance.uniform(0.0, count * pause)
+
+    def _meddle(self, name: str, chance: Random) -> Steps:
+        """Acknowledge records that other members have; the ledger checks that none of that counts."""
+        while self.clock.now < self.quiet:
+            yield chance.uniform(0.0, self.seconds / 20)
+            held = self.ledger.held()
+            if not held:
+                continue
+            (topic, index), offset = chance.choice(held)
+            topic_id = self.server.core.topics.by_name[topic].topic_id
+            opened = yield Ask(fetch(topic_id, 0, name, partitions=(index,), group=GROUP, records=0), 2)
+            results = {index: [(offset, offset, [chance.choice((ACCEPT, RELEASE, REJECT))])]}
+            if opened is not None and not opened.error_code:
+                yield Ask(acknowledge(topic_id, 1, results, name, group=GROUP), 2)
+                self.features["a member acknowledges the record of another one"] += 1
 
     def transact(self, work: Work) -> None:
         """Start one more producer with a transactional id."""
@@ -238,10 +258,10 @@ class BrokerShares(SharingWorld):
 
     def _play(self) -> None:
         self.hosted.begin()
-        self._people()
         for fault in self._faults():
             self.quiet = max(self.quiet, fault.at + 2 * fault.seconds + 2.0)
             self.clock.at(fault.at, partial(self._strike, fault))
+        self._people()
         self.clock.later(LOOK, self._look)
         try:
             while not self.ended:
