@@ -14,7 +14,7 @@ forget them; they wait for the outcome or do not, are cancelled, frozen and kill
 import traceback
 from collections import Counter
 from collections.abc import Collection
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -84,7 +84,7 @@ class Sharing:
     def script(self) -> Script:
         process = self.process
         yield from process.connect()
-        topics = tuple(self.world.topics)
+        topics = tuple(filter(None, (*self.world.topics, self.world.passing)))
         machine = process.do(lambda: ShareConsumerCore(process.core, topics, self.options))
         try:
             yield from process.perform(machine.enter(), "opening a share consumer", within=self._api)
@@ -163,6 +163,11 @@ class Sharing:
 
     def _handle(self, machine: ShareConsumerCore, task: str, locked: LockedRecord) -> Script:
         process, world, chance = self.process, self.world, self.chance
+        if locked.place[0] == world.passing:
+            if self.options.acknowledge == "explicit":
+                with suppress(AcknowledgementFailed):
+                    process.do(lambda: machine.acknowledge_soon(locked, ACCEPT))
+            return
         delivery = world.delivery(machine._member.id, locked)
         world.handed_out(self, delivery)
         if self.options.acknowledge == "implicit":
@@ -215,6 +220,8 @@ class Sharing:
         """Take note of failed acknowledgements."""
         self.say(str(failed))
         for (topic, partition, offset), unknown in failed.records.items():
+            if topic == self.world.passing:
+                continue
             of = [each for each in self.attempts if each.delivery.record == ((topic, partition), offset)]
             waiting = [each for each in of if not each.reports]
             if not waiting:
@@ -230,6 +237,7 @@ class SharingWorld:
 
     Attributes:
         topics: name -> number of partitions.
+        passing: a topic that is deleted and recreated; its records are accepted, and the outcome does not count.
         nodes: the number of nodes; clients know all of them.
         features: how often each rare event happened.
         seconds: how long faults may begin.
@@ -240,6 +248,7 @@ class SharingWorld:
     """
 
     topics: dict[str, int]
+    passing: str = ""
     nodes: int
     features: Counter[str]
     seconds: float

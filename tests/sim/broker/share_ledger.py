@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from ottla.brokerlite.machines.core import BrokerCore
 from ottla.brokerlite.machines.share_partitions.acquisition import AcquiredRun, FoundBatch, Wanted
@@ -69,7 +70,9 @@ class ShareLedger:
         """The states as they were last stored."""
         self._pending: list[tuple[Delivery, str, int]] = []
         """Results that are being stored, with their kinds."""
-        self._asked: dict[tuple[str, SharedRecord], Delivery] = {}
+        self._gone: set[UUID] = set()
+        """Topics that were deleted, or are about to be."""
+        self._asked: dict[tuple[str, SharedRecord], tuple[Delivery, str]] = {}
         """Results that were stored, and are not answered yet."""
         self._told: dict[Delivery, str] = {}
         """Results that were answered as stored."""
@@ -98,27 +101,51 @@ class ShareLedger:
         failed = {(topic, index) for topic, index, code in _codes(answer) if code}
         for topic in request.topics:
             for part in topic.partitions:
-                if (topic.topic_id, part.partition_index) in failed or (place := self._place_of(topic, part)) is None:
+                place = self.place(topic.topic_id, part.partition_index)
+                if place is None or (topic.topic_id, part.partition_index) in failed:
                     continue
                 for batch in part.acknowledgement_batches:
                     for offset in range(batch.first_offset, batch.last_offset + 1):
-                        delivery = self._asked.pop((request.member_id or "", (place, offset)), None)
-                        if delivery is not None:
-                            self._told[delivery] = self._world.stored[delivery]
+                        stored = self._asked.pop((request.member_id or "", (place, offset)), None)
+                        if stored is not None:
+                            self._told[stored[0]] = stored[1]
                             self._world.features["a result is answered as stored"] += 1
 
-    def _place_of(self, topic: Any, part: Any) -> Place | None:
-        known = self._server.core.topics.by_id.get(topic.topic_id)
-        return None if known is None else (known.name, part.partition_index)
+    def place(self, topic_id: UUID, partition: int) -> Place | None:
+        """Name a partition; each incarnation of a recreated topic has another name. ``None``: it does not count."""
+        known = self._server.core.topics.by_id.get(topic_id)
+        if known is None or topic_id in self._gone:
+            return None
+        return known.name if known.name != self._world.passing else f"{known.name}/{topic_id.hex[:6]}", partition
 
-    def _place(self, key: ShareKey) -> Place:
-        return self._server.core.topics.by_id[key.topic_id].name, key.partition
+    def _place(self, key: ShareKey) -> Place | None:
+        return self.place(key.topic_id, key.partition)
+
+    def deleting(self, topic_id: UUID) -> None:
+        """Forget a topic that is about to be deleted."""
+        gone = self.place(topic_id, 0)
+        self._gone.add(topic_id)
+        if gone is not None:
+            name = gone[0]
+            self._kept = {key: state for key, state in self._kept.items() if key.topic_id != topic_id}
+            self._told = {each: what for each, what in self._told.items() if each.place[0] != name}
+            self._pending = [each for each in self._pending if each[0].place[0] != name]
+            self.final = {each: what for each, what in self.final.items() if each[0][0] != name}
+            self.begin = {place: offset for place, offset in self.begin.items() if place[0] != name}
+            self._held = {place: held for place, held in self._held.items() if place[0] != name}
+
+    def _observe(self, delivery: Delivery, member: str, what: str, now: float | None = None) -> None:
+        if delivery.place[0] in self._world.topics:
+            self._world.observe(delivery, member, what, now)
+        else:
+            self._world.features[f"a record of a topic that is recreated is {what}"] += 1
 
     # -- what the broker does
 
     def loaded(self, key: ShareKey, stored: StoredState) -> None:
         """A share partition is loaded from its stored state."""
-        place = self._place(key)
+        if (place := self._place(key)) is None:
+            return
         self.begin.setdefault(place, stored.start_offset)
         self._held[place] = {}
         self._counts = {record: count for record, count in self._counts.items() if record[0] != place}
@@ -132,14 +159,15 @@ class ShareLedger:
     def kept(self, key: ShareKey) -> None:
         """The progress of a share partition was stored."""
         state = self._server.core.share_states.get(key)
-        assert state is not None
-        self._kept[key] = state
+        if state is not None and self._place(key) is not None:
+            self._kept[key] = state
 
     def acquired(
         self, key: ShareKey, member: str, taken: Iterable[AcquiredRun], limits: ShareLimits, now: float
     ) -> None:
         """A member gets records; ``now`` by the clock of the broker, which is that of its last event."""
-        place = self._place(key)
+        if (place := self._place(key)) is None:
+            return
         held = self._held[place]
         for offset, count in [(offset, run.deliveries) for run in taken for offset in range(run.first, run.last + 1)]:
             record, told = (place, offset), f"{place[0]}-{place[1]} at {offset}, delivery {count} to {member}"
@@ -157,12 +185,13 @@ class ShareLedger:
             self._counts[record] = count
             self._last[record] = self._newest[member, record] = delivery
             self._of_member[member, place, offset, count] = delivery
-            self._world.observe(delivery, member, "acquired", now)
+            self._observe(delivery, member, "acquired", now)
 
     def acknowledging(self, key: ShareKey, member: str, results: Iterable[RecordResults], start: int) -> None:
         """A member's results are to be stored."""
-        place = self._place(key)
         self._pending = []
+        if (place := self._place(key)) is None:
+            return
         for each in results:
             for offset in range(each.first, each.last + 1):
                 kind = each.types[0] if len(each.types) == 1 else each.types[offset - each.first]
@@ -186,7 +215,7 @@ class ShareLedger:
                 raise self._broken(FOREIGN, f"{delivery} of {member}: {held.get(delivery.offset)}")
             if kind == RENEW:
                 held[delivery.offset] = member, now + limits.lock_duration
-                self._world.observe(delivery, member, "renewed", now)
+                self._observe(delivery, member, "renewed", now)
                 continue
             del held[delivery.offset]
             self._stored(delivery, member, kind, limits.delivery_count)
@@ -197,8 +226,8 @@ class ShareLedger:
 
     def _stored(self, delivery: Delivery, member: str, kind: int, limit: int) -> None:
         what = "a gap" if kind == GAP else KINDS[kind]
-        self._world.observe(delivery, member, what)
-        self._asked[member, delivery.record] = delivery
+        self._observe(delivery, member, what)
+        self._asked[member, delivery.record] = delivery, what
         if kind != RELEASE:
             self.final[delivery.record] = what
         elif delivery.count >= limit:
@@ -211,7 +240,8 @@ class ShareLedger:
 
     def given_back(self, key: ShareKey, which: Callable[[str, float], bool], limit: int) -> int:
         """Locks have ended without results; return how many."""
-        place = self._place(key)
+        if (place := self._place(key)) is None:
+            return 0
         held = self._held[place]
         ended = [offset for offset, (member, until) in held.items() if which(member, until)]
         for offset in ended:
@@ -224,7 +254,7 @@ class ShareLedger:
         """Locks have expired."""
         ended = self.given_back(key, lambda member, until: until <= now, limit)
         self._world.features["a lock expires"] += ended
-        if ended != count:
+        if ended != count and self._place(key) is not None:
             raise self._broken(LOCK, f"{key.partition}: {count} locks end, and {ended} should")
 
     # -- restarts
@@ -236,12 +266,13 @@ class ShareLedger:
         self._held.clear()
         self._counts.clear()
         self._asked.clear()
-        states = {self._place(key): core.share_states.get(key) for key in core.share_states}
+        states = {place: core.share_states.get(key) for key in core.share_states if (place := self._place(key))}
         for key, before in self._kept.items():
             now = core.share_states.get(key)
             if not power and (now is None or (lost := _lost(before, now)) is not None):
                 raise self._broken(BACK, f"{self._place(key)}: {before}; now {now}, offset {lost if now else ''}")
-        self._kept = {key: state for key in core.share_states if (state := core.share_states.get(key)) is not None}
+        for key in core.share_states:
+            self.kept(key)
         undecided = [place for place in self.begin if not _is_decided(states.get(place))]
         for place in undecided:
             del self.begin[place]
@@ -272,7 +303,7 @@ class ShareLedger:
         if delivery in self._told or not power:
             raise self._broken(UNDONE, f"{delivery} was {what}")
         self._world.features["a result that was not answered is undone"] += 1
-        del self._world.stored[delivery]
+        self._world.stored.pop(delivery, None)
 
     def _forget(self, record: SharedRecord) -> None:
         del self.final[record]

@@ -6,6 +6,7 @@ and come back, and their locks expire. `tests.sim.sharing` has the promises to u
 the rules of the broker. A group that reads committed gets no record of an aborted transaction.
 """
 
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from random import Random
@@ -17,12 +18,16 @@ from ottla.brokerlite.machines.groups import group_log
 from ottla.brokerlite.machines.share_partitions import share_partitions, stored_state
 from ottla.brokerlite.machines.share_partitions.share_settings import ShareGroupSettings
 from ottla.brokerlite.machines.topics.housekeeping import HousekeepingSettings
+from ottla.codec.apis.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.codec.apis.delete_topics import DeleteTopicsRequest
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.apis.share_fetch import ACCEPT, REJECT, RELEASE
 from ottla.codec.records import Record, build_batch, parse_batch
+from ottla.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from ottla.sdk.share.locked_record import LockedRecord
 from tests.brokerlite.sharing import acknowledge, configure, fetch
+from tests.sim.broker.admin import Administering
 from tests.sim.broker.faults import FAULTS as OF_BROKERS
 from tests.sim.broker.faults import NEEDS_SYNC, OF_A_BROKER
 from tests.sim.broker.hosted import Hosted, settings
@@ -45,6 +50,8 @@ SLACK = 2.5
 ABORTED = "a group that reads committed gets a record that was not committed"
 CONFIGS = "the configurations of a group are gone"
 OF_MEMBERS = {"freeze a member": freeze, "kill a member": kill, "a member joins": join, "a member leaves": leave}
+PASSING = "p"
+"""The topic that is deleted and recreated."""
 FAULTS = (*OF_A_BROKER, "kill a producer", *OF_MEMBERS)
 
 
@@ -74,6 +81,7 @@ class BrokerShares(SharingWorld):
             },
             settings=settings(
                 sync=sync,
+                auto_create=False,
                 share_groups=ShareGroupSettings(
                     session_timeout=chance.choice((2.0, 4.0)),
                     heartbeat_interval=chance.choice((0.3, 0.8)),
@@ -100,6 +108,8 @@ class BrokerShares(SharingWorld):
         self.configured = False
         self.idle = chance.choice((0.2, 300.0))
         self.updates, self.batches = chance.choice(((3, 2), (20, 5), (500, 64)))
+        if chance.random() < 0.4:
+            self.passing = PASSING
         self.works: list[Work] = []
         self._peers = 0
         self._shown: dict[Place, tuple[list[Any], int, list[int]]] = {}
@@ -177,6 +187,10 @@ class BrokerShares(SharingWorld):
         for index in range(chance.choice((1, 2))):
             filler = self._peer("filler")
             filler.run(self._fill(count, Random(f"{self.seed} filler {index}")), partial(self._went, filler.name))
+        if self.passing:
+            passing = self._peer("passing")
+            own = Random(f"{self.seed} passing")
+            passing.run(self._recreate(passing, own, chance.choice((1, 2, 3))), partial(self._went, passing.name))
         if chance.random() < 0.3:
             meddler = self._peer("meddler")
             own = Random(f"{self.seed} meddler")
@@ -204,12 +218,26 @@ class BrokerShares(SharingWorld):
         while left > 0:
             topic = chance.choice(list(self.topics))
             count = chance.choice((1, 1, 3, 20))
-            records = build_batch([Record(0, 0, None, b"%d" % (left - each)) for each in range(count)])
-            data = PartitionProduceData(index=chance.randrange(self.topics[topic]), records=bytes(records))
-            topics = (TopicProduceData(name=topic, partition_data=(data,)),)
-            yield Ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), 9)
+            values = [b"%d" % (left - each) for each in range(count)]
+            yield Ask(_produce(topic, chance.randrange(self.topics[topic]), values), 9)
             left -= count
             yield chance.uniform(0.0, count * pause)
+
+    def _recreate(self, peer: Peer, chance: Random, times: int) -> Steps:
+        """Create a topic with some records, and delete it; the last one stays."""
+        admin = Administering(peer, chance, self.features, 0.0, lambda: False)
+        topic = CreatableTopic(name=PASSING, num_partitions=1, replication_factor=1, assignments=(), configs=())
+        for left in reversed(range(times + 1)):
+            request: Any = CreateTopicsRequest(topics=(topic,), timeout_ms=1000)
+            yield from admin.asked(request, 5, PASSING, TopicAlreadyExists.code)
+            for _ in range(chance.randint(0, 4)):
+                yield Ask(_produce(PASSING, 0, [b"passing"] * chance.choice((1, 3, 10))), 9)
+                yield chance.uniform(0.0, self.seconds / (4 * times))
+            if left:
+                self.ledger.deleting(self.server.core.topics.by_name[PASSING].topic_id)
+                request = DeleteTopicsRequest(topic_names=(PASSING,), timeout_ms=1000)
+                yield from admin.asked(request, 5, PASSING, UnknownTopicOrPartition.code)
+                self.features["a topic that a group reads is deleted"] += 1
 
     def _meddle(self, name: str, chance: Random) -> Steps:
         """Acknowledge records that other members have; the ledger checks that none of that counts."""
@@ -291,8 +319,16 @@ class BrokerShares(SharingWorld):
                 return f"nobody reads {place[0]}-{place[1]}"
             if view.stable != view.end:
                 return f"a transaction is open in {place[0]}-{place[1]}"
-        missing = [record for record in self.records() if record not in self.ledger.final]
+        missing = [record for record in [*self.records(), *self._passing()] if record not in self.ledger.final]
         return f"{len(missing)} records, the first is {missing[0]}" if missing else ""
+
+    def _passing(self) -> Iterator[SharedRecord]:
+        """The records of the topic that was recreated."""
+        topic = self.server.core.topics.by_name.get(self.passing)
+        place = None if topic is None else self.ledger.place(topic.topic_id, 0)
+        if topic is not None and place is not None:
+            for offset in range(self.ledger.begin.get(place, 0), topic.partitions[0].end_offset):
+                yield place, offset
 
     def _look(self) -> None:
         if self.server.is_up:
@@ -306,6 +342,14 @@ class BrokerShares(SharingWorld):
         for delivery in self.out:
             if self.committed and delivery.record not in wanted:
                 raise Violation(ABORTED, f"{delivery} to {self.out[delivery]}")
+
+
+def _produce(topic: str, index: int, values: Sequence[bytes]) -> ProduceRequest:
+    data = PartitionProduceData(
+        index=index, records=bytes(build_batch([Record(0, 0, None, value) for value in values]))
+    )
+    topics = (TopicProduceData(name=topic, partition_data=(data,)),)
+    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics)
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
