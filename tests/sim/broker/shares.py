@@ -243,7 +243,7 @@ class BrokerShares(SharingWorld):
         """Acknowledge records that other members have; the ledger checks that none of that counts."""
         while self.clock.now < self.quiet:
             yield chance.uniform(0.0, self.seconds / 20)
-            held = self.ledger.held()
+            held = [record for record in self.ledger.held() if record[0][0] in self.topics]
             if not held:
                 continue
             (topic, index), offset = chance.choice(held)
