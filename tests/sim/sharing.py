@@ -45,12 +45,13 @@ class Delivery(NamedTuple):
     """One delivery of a record.
 
     Attributes:
-        again: how many earlier deliveries had this count; a broker that restarts forgets unfinished deliveries.
+        number: the delivery count.
+        again: how many earlier deliveries had this number; a broker that restarts forgets unfinished deliveries.
     """
 
     place: Place
     offset: int
-    count: int
+    number: int
     again: int = 0
 
     @property
@@ -230,7 +231,7 @@ class Sharing:
 
 
 class SharingWorld:
-    """The share consumers of one seed, and what is observed of them.
+    """Plays the share consumers of one seed, and observes their deliveries.
 
     Args:
         kind: the kind of world, which draws other chances than other kinds do.
@@ -303,7 +304,7 @@ class SharingWorld:
     def say(self, mark: str, who: str, text: str) -> None:
         self.history.add(mark, who, text)
 
-    # -- what each kind of world has to say
+    # -- each kind of world by itself
 
     def records(self) -> Collection[SharedRecord]:
         """All records that the group has to get."""
@@ -322,7 +323,7 @@ class SharingWorld:
         raise NotImplementedError
 
     def _changes(self) -> AbstractContextManager[None]:
-        """Return what is changed while the world is played."""
+        """Return the changes of modules for the time of the run."""
         return nullcontext()
 
     def _users(self) -> Collection[str]:
@@ -346,7 +347,9 @@ class SharingWorld:
             since: when the lock has begun, if not now.
         """
         place = delivery.place
-        self.say("#", f"{place[0]}-{place[1]} at {delivery.offset}", f"delivery {delivery.count} of {member} is {what}")
+        self.say(
+            "#", f"{place[0]}-{place[1]} at {delivery.offset}", f"delivery {delivery.number} of {member} is {what}"
+        )
         if what == "acquired":
             self.deliveries[delivery] = member
         if what in ("acquired", "renewed"):

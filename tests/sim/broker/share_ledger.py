@@ -1,4 +1,4 @@
-"""What brokerlite does with the records of a share group, delivery by delivery, and the rules that it must keep.
+"""Every delivery that brokerlite makes to a share group, and the rules that it must keep.
 
 `watched` gives the class that stands in for `SharePartition`: it does the same, and notes each call in a `ShareLedger`.
 
@@ -140,7 +140,7 @@ class ShareLedger:
         else:
             self._world.features[f"a record of a topic that is recreated is {what}"] += 1
 
-    # -- what the broker does
+    # -- the broker's calls
 
     def loaded(self, key: ShareKey, stored: StoredState) -> None:
         """A share partition is loaded from its stored state."""
@@ -165,7 +165,7 @@ class ShareLedger:
     def acquired(
         self, key: ShareKey, member: str, taken: Iterable[AcquiredRun], limits: ShareLimits, now: float
     ) -> None:
-        """A member gets records; ``now`` by the clock of the broker, which is that of its last event."""
+        """A member gets records. Args: now: the time of the broker's last event, at which their locks begin."""
         if (place := self._place(key)) is None:
             return
         held = self._held[place]
@@ -230,7 +230,7 @@ class ShareLedger:
         self._asked[member, delivery.record] = delivery, what
         if kind != RELEASE:
             self.final[delivery.record] = what
-        elif delivery.count >= limit:
+        elif delivery.number >= limit:
             self._archive(delivery.record)
 
     def _archive(self, record: SharedRecord) -> None:
@@ -260,7 +260,7 @@ class ShareLedger:
     # -- restarts
 
     def restarted(self, core: BrokerCore) -> None:
-        """The broker is up again: compare what it has stored with what was stored before."""
+        """The broker is up again: compare its stored states with the earlier ones."""
         cuts = self._world.features["the power is cut"]
         power, self._power_cuts = cuts != self._power_cuts, cuts
         self._held.clear()
@@ -285,7 +285,7 @@ class ShareLedger:
             self._forget(record)
         for delivery, what in self._told.items():
             state = states.get(delivery.place)
-            if not is_final(state, delivery.offset) and _count(state, delivery.offset) < delivery.count:
+            if not is_final(state, delivery.offset) and _count(state, delivery.offset) < delivery.number:
                 raise self._broken(UNDONE, f"{delivery} was {what}; now {state}")
 
     def _settle_pending(self, states: "dict[Place, StoredState | None]") -> None:
@@ -294,9 +294,9 @@ class ShareLedger:
         for delivery, member, kind in pending:
             state = states.get(delivery.place)
             final, count = is_final(state, delivery.offset), _count(state, delivery.offset)
-            if member and kind != RENEW and (final or (kind == RELEASE and count == delivery.count)):
+            if member and kind != RENEW and (final or (kind == RELEASE and count == delivery.number)):
                 self._world.features["a kill comes after a result is written"] += 1
-                self._stored(delivery, member, kind, delivery.count if final else delivery.count + 1)
+                self._stored(delivery, member, kind, delivery.number if final else delivery.number + 1)
         self._asked.clear()
 
     def _undo(self, delivery: Delivery, what: str, *, power: bool) -> None:
@@ -348,7 +348,7 @@ def _codes(answer: ShareAcknowledgeResponse | ShareFetchResponse) -> Iterator[tu
     """Topic id, partition, and the error of its results."""
     for topic in answer.responses:
         for part in topic.partitions:
-            code = part.error_code if isinstance(answer, ShareAcknowledgeResponse) else part.acknowledge_error_code
+            code = getattr(part, "acknowledge_error_code", part.error_code)  # a ShareFetch has both
             yield topic.topic_id, part.partition_index, code
 
 

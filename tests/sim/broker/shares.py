@@ -26,7 +26,7 @@ from ottla.codec.apis.share_fetch import ACCEPT, REJECT, RELEASE
 from ottla.codec.records import Record, build_batch, parse_batch
 from ottla.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from ottla.sdk.share.locked_record import LockedRecord
-from tests.brokerlite.sharing import acknowledge, configure, fetch
+from tests.brokerlite.sharing import Results, acknowledge, configure, fetch
 from tests.sim.broker.admin import Administering
 from tests.sim.broker.faults import FAULTS as OF_BROKERS
 from tests.sim.broker.faults import NEEDS_SYNC, OF_A_BROKER
@@ -213,7 +213,7 @@ class BrokerShares(SharingWorld):
             self.clock.later(self.chance.choice((0.0, 0.0, self.seconds / 2)), self.join)
 
     def _fill(self, left: int, chance: Random) -> Steps:
-        """Append records; it does not matter how often those of a lost request are there."""
+        """Append records; a lost request is not repeated."""
         pause = 2 * self.seconds / left
         while left > 0:
             topic = chance.choice(list(self.topics))
@@ -249,7 +249,7 @@ class BrokerShares(SharingWorld):
             (topic, index), offset = chance.choice(held)
             topic_id = self.server.core.topics.by_name[topic].topic_id
             opened = yield Ask(fetch(topic_id, 0, name, partitions=(index,), group=GROUP, records=0), 2)
-            results = {index: [(offset, offset, [chance.choice((ACCEPT, RELEASE, REJECT))])]}
+            results: Results = {index: [(offset, offset, [chance.choice((ACCEPT, RELEASE, REJECT))])]}
             if opened is not None and not opened.error_code:
                 yield Ask(acknowledge(topic_id, 1, results, name, group=GROUP), 2)
                 self.features["a member acknowledges the record of another one"] += 1
@@ -280,7 +280,7 @@ class BrokerShares(SharingWorld):
             return OF_MEMBERS[fault.kind](self, fault)
         if fault.kind in ("freeze", "silence") and not (self.hosted.peers or self.sharing):
             return False
-        return OF_BROKERS[fault.kind](self.hosted, fault)  # type: ignore[arg-type] # it has what this one needs
+        return OF_BROKERS[fault.kind](self.hosted, fault)  # type: ignore[arg-type] # this fault needs no more
 
     # -- the run -----------------------------------------------------------------------------------------------------
 
