@@ -37,14 +37,19 @@ from ottla.codec.apis.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.codec.apis.share_fetch import ShareFetchResponse
 from ottla.codec.frames import build_request, framed, parse_response
+from ottla.codec.wire import NO_UUID
 from ottla.errors import ConfigurationError, MessageTooLarge, UnknownTopicOrPartition, UnsupportedVersion
 from ottla.testing import Broker
+from tests.brokerlite import sharing
 from tests.brokerlite.machine import NEWEST, Machine, a_batch, fetching, idempotent, producing, values_of
 from tests.brokerlite.model_disk import ModelDisk
 from tests.brokerlite.peer import Peer
+from tests.brokerlite.sharing import acquired, beat, configure
 from tests.patience import FAR
 
+SHARE_FETCH = 78
 HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
 
@@ -515,6 +520,31 @@ async def test_a_job_that_was_refused_leaves_nothing_of_the_refusal_behind() -> 
         assert refusal() is None
     finally:
         gc.enable()
+
+
+# -- share groups
+
+
+def test_a_waiting_member_gets_the_records_of_one_that_hangs_up(tmp_path: Path) -> None:
+    nothing_else = {
+        "group_share_session_timeout": FAR,
+        "group_share_record_lock_duration": FAR,
+        "log_cleaner_backoff": FAR,
+        "log_retention_check": FAR,
+    }
+    with broker_with(tmp_path, **nothing_else) as broker, Peer(broker.port) as waiting:
+        topics = (MetadataRequestTopic(topic_id=NO_UUID, name="t"),)
+        with Peer(broker.port) as leaving:
+            while (described := leaving.ask(MetadataRequest(topics=topics)).topics[0]).error_code:
+                pass  # the topic is being created
+            assert leaving.ask(configure(auto_offset_reset="earliest")).responses[0].error_code == 0
+            assert leaving.ask(beat()).error_code == 0
+            leaving.ask(producing(a_batch(b"0")))
+            assert acquired(leaving.ask(sharing.fetch(described.topic_id))) == {0: [(0, 0, 1)]}
+            waiting.send(sharing.fetch(described.topic_id, member="n", wait=FAR))
+            leaving.ask(HELLO)  # by now the other request waits
+        _, answer = parse_response(ShareFetchResponse, NEWEST[SHARE_FETCH], waiting.frame())
+    assert acquired(answer) == {0: [(0, 0, 2)]}
 
 
 # -- the clock

@@ -6,9 +6,10 @@ seed that catches each, and stores it in ``caught.json``, so that the next run t
 the client, another seed may catch the mutation.
 
 By default the client runs against a model cluster. ``--broker`` runs brokerlite on a model disk instead
-(`tests.sim.broker`), ``--broker-groups`` the same with members of both group protocols, ``--transactions`` the client's
-transactions (`tests.sim.transfers`), ``--onlookers`` consumers that read them committed (`tests.sim.onlookers`),
-``--groups`` members of both group protocols (`tests.sim.modern_groups`), ``--transforms`` consume, transform, produce
+(`tests.sim.broker`), ``--broker-groups`` the same with members of both group protocols, ``--broker-shares`` with
+members of share groups (`tests.sim.broker.shares`), ``--transactions`` the client's transactions
+(`tests.sim.transfers`), ``--onlookers`` consumers that read them committed (`tests.sim.onlookers`), ``--groups``
+members of both group protocols (`tests.sim.modern_groups`), ``--transforms`` consume, transform, produce
 (`tests.sim.transforms`), ``--group-transforms`` the same by the new group protocol, ``--shares`` members of share
 groups (`tests.sim.shares`), ``--proxy`` clients of the proxy (`tests.sim.proxy.world`), ``--proxied-transactions``
 transactions through it (`tests.sim.proxy.transfers`), and ``--guarded`` clients of a proxy with logins and ACLs that
@@ -24,9 +25,11 @@ from functools import partial
 from typing import NamedTuple
 
 from tests.sim import onlookers, run, shares, transfers, transforms
+from tests.sim.broker import shares as broker_shares
 from tests.sim.broker import world
 from tests.sim.broker.group_mutations import OF_BROKER_GROUPS
 from tests.sim.broker.mutations import OF_BROKER
+from tests.sim.broker.share_mutations import OF_BROKER_SHARES
 from tests.sim.group_mutations import OF_GROUP_TRANSFORMS, OF_GROUPS
 from tests.sim.mutations import OF_CLIENT, Mutations
 from tests.sim.onlookers import OF_ONLOOKERS
@@ -51,6 +54,7 @@ class World(NamedTuple):
 WORLDS = {
     "broker": World(world.play, OF_BROKER, "play brokerlite on a model disk"),
     "broker-groups": World(world.play_protocols, OF_BROKER_GROUPS, "play brokerlite with members of both protocols"),
+    "broker-shares": World(broker_shares.play, OF_BROKER_SHARES, "play brokerlite with members of share groups"),
     "transactions": World(transfers.play, OF_TRANSACTIONS, "play the client's transactions"),
     "onlookers": World(onlookers.play, OF_ONLOOKERS, "play readers of committed records beside them"),
     "proxy": World(proxied.play, OF_PROXY, "play clients of the proxy"),

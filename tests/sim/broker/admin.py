@@ -69,7 +69,7 @@ class Administering:
         topic = CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=1, assignments=(), configs=(config,)
         )
-        yield from self._asked(CreateTopicsRequest(topics=(topic,)), 5, name, TopicAlreadyExists.code)
+        yield from self.asked(CreateTopicsRequest(topics=(topic,)), 5, name, TopicAlreadyExists.code)
         self.there[name] = partitions
         self.features["a topic is made"] += 1
 
@@ -77,18 +77,18 @@ class Administering:
         count = self.there[name] + 1
         topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
         request = CreatePartitionsRequest(topics=(topic,), timeout_ms=1000, validate_only=False)
-        yield from self._asked(request, 3, name, InvalidPartitions.code)
+        yield from self.asked(request, 3, name, InvalidPartitions.code)
         self.there[name] = count
         self.features["a topic grows"] += 1
 
     def _delete(self, name: str) -> Steps:
         request = DeleteTopicsRequest(topic_names=(name,), timeout_ms=1000)
-        yield from self._asked(request, 5, name, UnknownTopicOrPartition.code)
+        yield from self.asked(request, 5, name, UnknownTopicOrPartition.code)
         del self.there[name]
         self.deleted.add(name)
         self.features["a topic is deleted"] += 1
 
-    def _asked(self, request: Any, version: int, name: str, done: int) -> Steps:
+    def asked(self, request: Any, version: int, name: str, done: int) -> Steps:
         """Repeat a request until it succeeds. Args: done: the error that says that an earlier attempt succeeded."""
         self.uncertain = name
         repeats = False

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from ottla.brokerlite.machines.core import Settings
+from ottla.brokerlite.machines.core import BrokerCore, Settings
 from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.init_producer_id import InitProducerIdResponse
 from tests.brokerlite.model_disk import ModelDisk
@@ -40,6 +40,7 @@ class Hosted:
         trouble_until: the end of the current fault of the disk.
         appended: called with each batch that is appended and not a duplicate.
         answered: called with each client, its request and the answer, once the answer is final.
+        restarted: called with the machine when the broker is up, before it takes any request.
         hides: the broker does not show clients the features of the cluster.
     """
 
@@ -62,6 +63,7 @@ class Hosted:
         network.cluster, network.admit = self.server, self._admit
         self.appended: Callable[[Place, Stored], None] = lambda place, stored: None
         self.answered: Callable[[str, Any, Any], None] = lambda client, request, answer: None
+        self.restarted: Callable[[BrokerCore], None] = lambda core: None
         self.logs = Logs(self.server.places(), lambda place, stored: self.appended(place, stored))
         self.cluster = Cluster(self.server, self.logs)
         self.server.answered, self.server.started, self.server.written = self._answered, self._started, self._written
@@ -111,6 +113,7 @@ class Hosted:
     def _started(self) -> None:
         """The broker is up again."""
         self.logs.compare(self.server.core)
+        self.restarted(self.server.core)
 
     # -- faults ------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from ottla.brokerlite.machines.core import BrokerCore
 from ottla.brokerlite.machines.partitions.partition_log import PartitionLog
 from ottla.codec.apis.fetch import FetchRequest, FetchResponse
 from ottla.codec.apis.produce import ProduceResponse
+from ottla.codec.apis.share_fetch import ShareFetchResponse
 from ottla.codec.records import RecordBatch, parse_batch, read_batches
 from ottla.codec.stored.control import COMMIT, parse_control
 from tests.sim.data import Place
@@ -165,6 +166,11 @@ def _told(request: Any, answer: Any, name: Callable[[Any], str]) -> Iterator[tup
         for fetched in answer.responses:
             for data in fetched.partitions:
                 yield (name(fetched), data.partition_index), data.high_watermark
+    elif isinstance(answer, ShareFetchResponse):
+        for shared in answer.responses:
+            for part in shared.partitions:
+                if part.acquired_records:
+                    yield (name(shared), part.partition_index), part.acquired_records[-1].last_offset + 1
 
 
 def batches_of(partition: PartitionLog, offset: int) -> Iterator[Stored]:

@@ -355,7 +355,12 @@ class Server:
         if not self._is(start):
             return
         for link in [each for each in self._connections if not (each.open or each.on_its_way or each.queue)]:
-            self.core.disconnected(self._connections.pop(link)[0])
+            number, _ = self._connections.pop(link)
+            if not self._survives(partial(self.core.disconnected, number)):  # it stores released records
+                return
+            self._pump()
+            if not self._is(start):
+                return
         self.clock.later(0.2, partial(self._look_for_ends, start))
 
     # -- for the tests
