@@ -344,7 +344,7 @@ class _BrokerService(Service):
         self.killed = killed
         self.core.housekeeping.stop()
         if not killed:
-            self.core.drain()
+            self.core.drain(trio.current_time())
             self.send()
 
     def credential(self, mechanism: str, user: str) -> ScramCredential:
@@ -366,11 +366,11 @@ class _BrokerService(Service):
         pass
 
     def lost(self, connection: AcceptedConnection) -> None:
-        self.core.lost(connection.id)
+        self.core.lost(connection.id, trio.current_time())
         self.send()
 
     def disconnected(self, connection: AcceptedConnection) -> None:
-        self.core.disconnected(connection.id)
+        self.core.disconnected(connection.id, trio.current_time())
         self.send()  # to members of share groups that wait for the records of this one
 
     def request(self, connection: AcceptedConnection, frame: Buffer, answer: PendingAnswer) -> None:
@@ -441,10 +441,10 @@ class _BrokerService(Service):
                     await trio.to_thread.run_sync(folder.begin_flush())
                 except OSError as error:
                     log.error("flush to disk failed: %s", error, extra={"data": str(folder.path)})
-                    self.core.synced(writes, failed=True)
+                    self.core.synced(writes, trio.current_time(), failed=True)
                 else:
                     self.flush_durations.observe(trio.current_time() - began)
-                    self.core.synced(writes)
+                    self.core.synced(writes, trio.current_time())
                 self.send()
 
     def _read_clocks(self) -> tuple[float, int]:

@@ -15,7 +15,7 @@ Rules:
   answers of a connection leave in order anyway.
 - With `Settings.sync` no answer leaves before everything written before it is on disk: answers wait in order, the
   driver syncs when `unsynced` asks for it, and reports that with `synced`.
-- Nothing here reads a clock, a socket or random numbers: times and ids are handed in.
+- Nothing here reads a clock, a socket or random numbers: times and ids are handed in, a time with each event.
 """
 
 import logging
@@ -364,29 +364,36 @@ class BrokerCore:
         """The number of writes so far if an action waits for the disk, else ``None``; pass it to `synced`."""
         return self._sync_waits.unsynced
 
-    def synced(self, writes: int, *, failed: bool = False) -> None:
+    def synced(self, writes: int, now: float, *, failed: bool = False) -> None:
         """Report that the writes counted by `unsynced` are on disk, or (``failed``) that the sync failed.
 
         After a failed sync the state of the disk is unknown until another start has read it. Until then no request is
         answered, not even a read or a repeated request: connections are closed instead.
         """
+        self.clock.advance(now)
         self._sync_waits.synced(writes, failed=failed)
 
     def _refuse(self, ticket: Any) -> None:
         self._actions.append(CloseConnection(ticket, "the disk refused to flush the writes"))
 
-    def lost(self, connection: int) -> None:
+    def lost(self, connection: int, now: float) -> None:
         """The client is gone: give up the delayed answers, but keep handling requests received before."""
+        self.clock.advance(now)
         self.waits.give_up(connection)
 
-    def disconnected(self, connection: int) -> None:
-        """The connection is closed and has no more requests: forget its delayed answers and its share sessions."""
+    def disconnected(self, connection: int, now: float) -> None:
+        """The connection is closed and has no more requests: forget its delayed answers and its share sessions.
+
+        Members that wait for the records of this one may get them, so poll for actions.
+        """
+        self.clock.advance(now)
         self.waits.disconnected(connection)
         for name in self.share_sessions.of_connection(connection):
             self.close_share_session(name)
 
-    def drain(self) -> None:
+    def drain(self, now: float) -> None:
         """Finish every waiting answer; from now on none waits."""
+        self.clock.advance(now)
         self.waits.drain()
         self.groups.classic.drain()
         self.consumer_groups.drain()

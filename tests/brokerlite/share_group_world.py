@@ -268,8 +268,8 @@ class ShareWorld:
             ticket: each for ticket, each in self._answered.items() if ticket not in self._of_connection(member)
         }
         self.gives_back(member)
-        self.machine.core.lost(member.connection)
-        self.machine.core.disconnected(member.connection)
+        self.machine.core.lost(member.connection, self.machine.now)
+        self.machine.core.disconnected(member.connection, self.machine.now)
         self._connections += 1
         member.connection, member.epoch = self._connections + 100, 0
         self.poll()

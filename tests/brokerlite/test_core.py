@@ -169,8 +169,8 @@ def test_the_oldest_deadline_comes_first(machine: Machine) -> None:
 def test_requests_of_a_closed_connection_stop_waiting(machine: Machine) -> None:
     machine.send(fetching(), connection=1)
     other = machine.send(fetching(), connection=2)
-    machine.core.disconnected(1)
-    machine.core.disconnected(1)
+    machine.core.disconnected(1, machine.now)
+    machine.core.disconnected(1, machine.now)
     machine.now += 1
     assert [action.ticket for action in machine.poll()] == [other]
     machine.produce(a_batch(b"a"))
@@ -187,7 +187,7 @@ def test_requests_that_wait_for_a_deleted_topic_get_its_error(machine: Machine) 
 
 def test_a_drain_answers_all_waiting_requests(machine: Machine) -> None:
     tickets = {machine.send(fetching(wait=60), connection=i) for i in range(3)}
-    machine.core.drain()
+    machine.core.drain(machine.now)
     assert {action.ticket for action in machine.poll()} == tickets
     assert machine.core.deadline is None
     machine.ask(fetching(wait=60))

@@ -127,7 +127,7 @@ def test_a_join_waits_for_the_others_and_a_client_that_goes_is_not_answered(mach
     b = machine.send(joining(instance_id="j"), connection=2)
     c = machine.send(joining(instance_id="k"), connection=3)
     assert machine.poll() == []
-    machine.core.disconnected(3)
+    machine.core.disconnected(3, machine.now)
     machine.send(joining(a, instance_id="i"), connection=1)
     answers = {action.ticket: action for action in machine.poll()}
     assert len(answers) == 2 and b in answers and c not in answers
@@ -140,7 +140,7 @@ def test_a_join_waits_for_the_others_and_a_client_that_goes_is_not_answered(mach
 def test_a_drain_answers_members_that_wait_for_others(machine: Machine) -> None:
     join(machine)
     ticket = machine.send(joining(instance_id="j"), connection=2)
-    machine.core.drain()
+    machine.core.drain(machine.now)
     (action,) = machine.poll()
     assert action.ticket == ticket and given(action, 9).error_code == 16
     assert machine.ask(joining()).error_code == 15

@@ -484,7 +484,7 @@ def test_a_broker_that_ends_begins_no_compaction_and_stops_the_one_under_way(tmp
     machine.core.poll(machine.now)
     (job,) = machine.core.jobs()
     work = next(job)
-    machine.core.drain()
+    machine.core.drain(machine.now)
     work()
     work_off(job)
     assert machine.log().segments.cleaned_up_to == -1

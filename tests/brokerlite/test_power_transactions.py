@@ -76,7 +76,7 @@ class World:
         """Sync everything that requests wait for."""
         if (writes := self.machine.core.unsynced) is not None:
             self.machine.folder.begin_flush()()
-            self.machine.core.synced(writes)
+            self.machine.core.synced(writes, self.machine.now)
 
     def _loses_power(self) -> bool:
         self.until -= 1

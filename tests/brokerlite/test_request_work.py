@@ -146,7 +146,7 @@ def test_the_sequences_are_checked_when_the_batch_is_stored(machine: Machine) ->
 def test_what_was_received_whole_is_stored_also_if_its_connection_is_gone(machine: Machine) -> None:
     for connection in range(4):
         machine.send(producing(a_batch(b"%d" % connection), acks=0), connection=connection)
-        machine.core.disconnected(connection)
+        machine.core.disconnected(connection, machine.now)
     machine.poll()
     assert values_of(machine.log().read(0, 2**20)) == [b"0", b"1", b"2", b"3"]
 

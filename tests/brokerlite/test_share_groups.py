@@ -374,15 +374,15 @@ def test_a_lost_connection_gives_back_its_records_and_acquires_nothing_more(mach
     machine.send(fetch(known, records=5), connection=7)
     machine.send(fetch(known, member="n", records=1), connection=8)
     machine.poll()
-    machine.core.lost(7)
-    machine.core.disconnected(7)
+    machine.core.lost(7, machine.now)
+    machine.core.disconnected(7, machine.now)
     machine.send(fetch(known, member="o", wait=5.0), connection=9)
     (answer,) = machine.poll()
     assert isinstance(answer, Answer) and acquired(answer.message)[0] == [(0, 4, 2), (10, 14, 1)]
     machine.send(fetch(known, member="p", wait=5.0), connection=10)
     assert machine.poll() == []
-    machine.core.lost(10)
-    machine.core.disconnected(10)
+    machine.core.lost(10, machine.now)
+    machine.core.disconnected(10, machine.now)
     machine.poll()
     machine.produce(a_batch(b"new"))
     assert acquired(machine.ask(fetch(known, member="q"))) == {0: [(15, 15, 1)]}

@@ -42,7 +42,7 @@ def hold(machine: Machine) -> None:
     writes = machine.core.unsynced
     assert writes is not None
     machine.folder.begin_flush()()
-    machine.core.synced(writes)
+    machine.core.synced(writes, machine.now)
 
 
 def test_an_acknowledgement_waits_for_the_disk_and_so_does_everything_behind_it(machine: Machine) -> None:
@@ -64,7 +64,7 @@ def test_what_is_written_while_the_disk_is_busy_waits_for_the_next_time(machine:
     second = machine.send(producing(a_batch(b"b")))
     flush()
     assert writes is not None
-    machine.core.synced(writes)
+    machine.core.synced(writes, machine.now)
     assert [each.ticket for each in machine.poll()] == [first]
     hold(machine)
     assert [each.ticket for each in machine.poll()] == [second]
@@ -74,7 +74,7 @@ def test_a_disk_that_does_not_hold_it_ends_the_connections_that_wait(machine: Ma
     machine.send(producing(a_batch(b"a")))
     writes = machine.core.unsynced
     assert writes is not None
-    machine.core.synced(writes, failed=True)
+    machine.core.synced(writes, machine.now, failed=True)
     (action,) = machine.poll()
     assert isinstance(action, CloseConnection) and "the disk refused" in action.why
 
@@ -88,7 +88,7 @@ def test_once_the_disk_has_failed_neither_a_repeat_nor_a_reader_is_told_of_what_
     machine.send(producing(a_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)))
     writes = machine.core.unsynced
     assert writes is not None
-    machine.core.synced(writes, failed=True)
+    machine.core.synced(writes, machine.now, failed=True)
     machine.poll()
     machine.send(again)
     (action,) = machine.poll()

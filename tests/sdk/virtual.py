@@ -508,7 +508,8 @@ class VirtualDriver(Driver[VirtualLink]):
     def _hang_up(self, link: VirtualLink) -> None:
         link.open = False
         self._virtual.links.discard(link)
-        self._on.later(2 * LATENCY, lambda: self._virtual.machine.core.disconnected(link.number))
+        core, loop = self._virtual.machine.core, self._virtual.loop
+        self._on.later(2 * LATENCY, lambda: core.disconnected(link.number, loop.now))
 
     def _await_writable(self, link: VirtualLink) -> None:
         def more() -> None:

@@ -340,12 +340,8 @@ class SharingWorld:
 
     # -- observation -------------------------------------------------------------------------------------------------
 
-    def observe(self, delivery: Delivery, member: str, what: str, since: float | None = None) -> None:
-        """Note an event of a delivery, from its leader: ``acquired``, ``renewed``, or the stored result.
-
-        Args:
-            since: when the lock has begun, if not now.
-        """
+    def observe(self, delivery: Delivery, member: str, what: str) -> None:
+        """Note an event of a delivery, from its leader: ``acquired``, ``renewed``, or the stored result."""
         place = delivery.place
         self.say(
             "#", f"{place[0]}-{place[1]} at {delivery.offset}", f"delivery {delivery.number} of {member} is {what}"
@@ -353,7 +349,7 @@ class SharingWorld:
         if what == "acquired":
             self.deliveries[delivery] = member
         if what in ("acquired", "renewed"):
-            self.until[delivery] = (self.clock.now if since is None else since) + self.lock
+            self.until[delivery] = self.clock.now + self.lock
         else:
             self.stored[delivery] = what
 

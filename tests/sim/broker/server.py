@@ -217,11 +217,11 @@ class Server:
         return good
 
     def _stop(self) -> None:
-        self.core.drain()
+        self.core.drain(self.clock.now)
         self._hand_out()
         while (writes := self.core.unsynced) is not None:
             self._folder.begin_flush()()
-            self.core.synced(writes)
+            self.core.synced(writes, self.clock.now)
             self._hand_out()
         while self._chores:
             self._do_chore()
@@ -303,7 +303,7 @@ class Server:
             self.features["a sync that the disk refuses"] += 1
             self._say(f"sync failed: {error}")
             failed = True
-        if self._survives(partial(self.core.synced, writes, failed=failed)):
+        if self._survives(partial(self.core.synced, writes, self.clock.now, failed=failed)):
             self._pump()
 
     def _go_on(self, start: int, job: Job, refused: OSError | None) -> None:
@@ -356,7 +356,9 @@ class Server:
             return
         for link in [each for each in self._connections if not (each.open or each.on_its_way or each.queue)]:
             number, _ = self._connections.pop(link)
-            if not self._survives(partial(self.core.disconnected, number)):  # it stores released records
+            if not self._survives(
+                partial(self.core.disconnected, number, self.clock.now)
+            ):  # it stores released records
                 return
             self._pump()
             if not self._is(start):

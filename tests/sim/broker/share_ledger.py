@@ -36,6 +36,7 @@ COUNT = "a delivery has the wrong count"
 TOO_OFTEN = "a record is delivered more often than the group allows"
 FOREIGN = "a result counts without its delivery"
 LOCK = "a lock does not end in time"
+STALE = "a lock begins before its delivery"
 UNDONE = "a result that was answered as stored is undone"
 BACK = "the stored state of a share partition has gone back"
 UNTRUE = "a result is answered as stored, and it is not"
@@ -134,9 +135,9 @@ class ShareLedger:
             self.begin = {place: offset for place, offset in self.begin.items() if place[0] != name}
             self._held = {place: held for place, held in self._held.items() if place[0] != name}
 
-    def _observe(self, delivery: Delivery, member: str, what: str, now: float | None = None) -> None:
+    def _observe(self, delivery: Delivery, member: str, what: str) -> None:
         if delivery.place[0] in self._world.topics:
-            self._world.observe(delivery, member, what, now)
+            self._world.observe(delivery, member, what)
         else:
             self._world.features[f"a record of a topic that is recreated is {what}"] += 1
 
@@ -165,7 +166,9 @@ class ShareLedger:
     def acquired(
         self, key: ShareKey, member: str, taken: Iterable[AcquiredRun], limits: ShareLimits, now: float
     ) -> None:
-        """A member gets records. Args: now: the time of the broker's last event, at which their locks begin."""
+        """A member gets records. Args: now: the time at which their locks begin."""
+        if now != self._world.clock.now:
+            raise self._broken(STALE, f"at {now}, for {member}")
         if (place := self._place(key)) is None:
             return
         held = self._held[place]
@@ -185,7 +188,7 @@ class ShareLedger:
             self._counts[record] = count
             self._last[record] = self._newest[member, record] = delivery
             self._of_member[member, place, offset, count] = delivery
-            self._observe(delivery, member, "acquired", now)
+            self._observe(delivery, member, "acquired")
 
     def acknowledging(self, key: ShareKey, member: str, results: Iterable[RecordResults], start: int) -> None:
         """A member's results are to be stored."""
@@ -203,7 +206,9 @@ class ShareLedger:
                     self._pending.append((self._last[record], member, kind))
 
     def acknowledged(self, limits: ShareLimits, now: float) -> None:
-        """The results are stored."""
+        """The results are stored. Args: now: the time at which renewed locks begin."""
+        if now != self._world.clock.now:
+            raise self._broken(STALE, f"renewed at {now}")
         pending, self._pending = self._pending, []
         for delivery, member, kind in pending:
             held = self._held[delivery.place]
@@ -215,7 +220,7 @@ class ShareLedger:
                 raise self._broken(FOREIGN, f"{delivery} of {member}: {held.get(delivery.offset)}")
             if kind == RENEW:
                 held[delivery.offset] = member, now + limits.lock_duration
-                self._observe(delivery, member, "renewed", now)
+                self._observe(delivery, member, "renewed")
                 continue
             del held[delivery.offset]
             self._stored(delivery, member, kind, limits.delivery_count)
