@@ -138,7 +138,7 @@ async def test_a_core_that_fails_to_poll_ends_nothing_and_is_asked_again(
         await asking.send_all(heartbeat(1))
         expected = build_response(FINE, 4, 1)
         assert await received(asking, len(expected)) == expected
-    assert core.polls == 3 and len(caplog.records) == 2
+        assert core.polls == 3 and len(caplog.records) == 2
 
 
 async def test_an_answer_that_is_too_large_for_a_frame_closes_its_connection_and_is_no_bug(
