@@ -113,7 +113,7 @@ class ProxyCore:
         clock_offset: float | None = None,
     ) -> None:
         self.actions: list[Action] = []
-        self.config = config
+        self.config, self.clock_offset = config, clock_offset
         self.rules = TopicRules(config.topics)
         self.timers = Timers()
         self._credentials = Credentials(Options(sasl=config.sasl), rng, self.timers, self.actions, lambda: None)

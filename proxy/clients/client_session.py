@@ -81,6 +81,8 @@ class ProxyContext(
     principals: Principals
     offerings: tuple[Offering, ...]
     """Each listener has its own."""
+    clock_offset: float | None
+    """The Unix time when ``now`` was 0; ``None``: unknown."""
 
 
 class ClientSession:
@@ -103,8 +105,10 @@ class ClientSession:
         self._claim = shared.offerings[listener].claim
         """The claim of tokens with the name of the client's user; ``None``: the proxy does not act for the client."""
         accepted = None if self._claim is None else partial(self._logged_in, self._claim)
-        self._login = RelayedLogin(self._client, self._link, mechanisms, accepted) if mechanisms else None
+        self._login: RelayedLogin | None = None
         """The client logs in to upstream itself; ``None``: the proxy speaks for it there."""
+        if mechanisms:
+            self._login = RelayedLogin(self._client, self._link, mechanisms, accepted, shared.clock_offset)
         self._user: Principal | None = None
         """The user as whom the proxy acts for the client; ``None``: the proxy's, or the client has not logged in."""
         self._addresses = AddressHandler(self._client, self._link, shared)

@@ -11,6 +11,8 @@ Rules:
 - After the end of the session that upstream has granted, the next other request closes the connection: records for
   rewritten topics would not reach the connection on which upstream notices it (KIP-368). Clients that do not ask for
   its length (SaslAuthenticate version 0) have the proxy ask in mode `forward`.
+- In mode `forward` a session without a length ends with its token. Apache Kafka grants a length of 0, which clients take
+  for no end, to a token that has expired within its clock skew, and ends that session at the next request.
 - The listener limits the time and the bytes before a login (`ottla.serve.newcomers`).
 
 Source: SaslServerAuthenticator.java; KIP-43, KIP-152, KIP-368.
@@ -29,7 +31,7 @@ from ottla.proxy.clients.client_connection import ClientConnection, ClientReques
 from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.offering import AUTHENTICATE, HANDSHAKE
 from ottla.proxy.upstream.link import Parts
-from ottla.proxy.upstream.principals import user_named_in
+from ottla.proxy.upstream.principals import expiry_of, user_named_in
 
 _ROUNDS = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
 """The successful answers after which a client has logged in."""
@@ -50,6 +52,7 @@ class RelayedLogin:
     Args:
         mechanisms: the listener lets these pass.
         accepted: gets the token (mode `forward`); ``None``: no token is kept.
+        clock_offset: the Unix time when ``now`` was 0; ``None``: unknown.
 
     Attributes:
         done: upstream has let the client in.
@@ -61,9 +64,10 @@ class RelayedLogin:
         link: ClientLink,
         mechanisms: Sequence[str],
         accepted: Accepted | None = None,
+        clock_offset: float | None = None,
     ) -> None:
         self._client, self._link, self._mechanisms = client, link, tuple(mechanisms)
-        self._accepted = accepted
+        self._accepted, self._clock_offset = accepted, clock_offset
         self.done = False
         self._ends_at = math.inf
         """When the session ends, at the latest: upstream counts from a later time."""
@@ -186,9 +190,16 @@ class RelayedLogin:
         """Begin a session of so many seconds, with the token that upstream has accepted.
 
         Args:
-            lifetime: 0: the session ends with the connection.
+            lifetime: 0: the session ends with the connection, in mode `forward` also with the token.
         """
         self._ends_at = self._asked_at + lifetime if lifetime > 0 else math.inf
         if self._accepted is not None and token is not None:
-            self._accepted(self._mechanism, token, self._ends_at)
+            if lifetime <= 0:
+                self._ends_at = self._end_of(token)
+            if self._ends_at > self._asked_at:
+                self._accepted(self._mechanism, token, self._ends_at)
         self._client.welcome()
+
+    def _end_of(self, token: bytes) -> float:
+        expiry = expiry_of(token) if self._mechanism == "OAUTHBEARER" else None
+        return math.inf if expiry is None or self._clock_offset is None else expiry - self._clock_offset

@@ -114,14 +114,25 @@ def _user_of_plain(token: bytes) -> str | None:
 
 
 def _user_of_bearer(token: bytes, claim: str) -> str | None:
-    """The claim of a JWT. Its signature is not checked: upstream has done that."""
+    user = _claim(token, claim)
+    return user if isinstance(user, str) else None
+
+
+def expiry_of(token: bytes) -> float | None:
+    """When a client's first token of OAUTHBEARER expires, in seconds since 1970; ``None`` if it does not say that."""
+    expiry = _claim(token, "exp")
+    return float(expiry) if isinstance(expiry, int | float) and math.isfinite(expiry) else None
+
+
+def _claim(token: bytes, claim: str) -> object:
+    """A claim of a JWT; ``None`` if it has none. Its signature is not checked: upstream has done that."""
     if (parsed := parse_bearer(token.decode("latin-1"))) is None:
         return None
     try:
-        user = json.loads(base64.urlsafe_b64decode(parsed[1].split(".")[1] + "=="))[claim]
+        found: object = json.loads(base64.urlsafe_b64decode(parsed[1].split(".")[1] + "=="))[claim]
     except (LookupError, TypeError, ValueError, RecursionError):
         return None
-    return user if isinstance(user, str) else None
+    return found
 
 
 class Principal:

@@ -30,7 +30,7 @@ from ottla.proxy.upstream.principals import _LATE_REFUSAL
 from ottla.sasl import Plain
 from ottla.sasl_server.settings import SaslSettings
 from tests import tls
-from tests.proxy.simulated import CUT_AFTER, CUT_BEFORE, PROXY_PORT, Reply, Upstream, World, batch
+from tests.proxy.simulated import CUT_AFTER, CUT_BEFORE, PROXY_PORT, UNIX_TIME, Reply, Upstream, World, batch
 
 METADATA = MetadataRequest(topics=None)
 PASSWORDS = {"alice": "secret-of-alice", "bob": "secret-of-bob", "proxy": "secret-of-the-proxy"}
@@ -467,6 +467,34 @@ def test_the_credentials_with_the_longest_session_count() -> None:
     world.settle(100)
     assert world.send_value(1, b"v").code == 0
     assert world.tokens[max(world.tokens)] == bearer(jwt(sub="alice", jti=1))
+
+
+def test_a_session_without_a_length_ends_with_its_token() -> None:
+    world = Forwarding("t=rewrite")
+    world.shake(1, "OAUTHBEARER", bearer(jwt(sub="alice", exp=UNIX_TIME + 50)))
+    assert world.send_value(1, b"1").code == 0
+    world.settle(60)
+    assert world.send_value(1, b"2").frame is None
+    assert world.closed[1] == "the session of the client has ended, and was not renewed"
+    assert stored(world) == [b"1"]
+
+
+@pytest.mark.parametrize("renewing", [False, True])
+def test_a_token_that_is_over_but_within_upstreams_clock_skew_harms_no_other_client(renewing: bool) -> None:
+    """Apache Kafka lets it in, with a session of no length, and closes the connection at the next request."""
+    world = Forwarding("t=rewrite")
+    world.log_in(1, "alice")
+    assert world.send_value(1, b"1").code == 0
+    if renewing:
+        world.shake(2, "OAUTHBEARER", bearer(jwt(sub="alice", exp=UNIX_TIME + 50)))
+        assert world.send_value(2, b"2").code == 0
+    over = bearer(jwt(sub="alice", exp=UNIX_TIME - 20))
+    assert world.shake(2, "OAUTHBEARER", over).parsed(SaslAuthenticateResponse).error_code == 0
+    assert world.send_value(2, b"3").frame is None
+    assert world.closed == {2: "the session of the client has ended, and was not renewed"}
+    cut(world, "alice")
+    assert world.send_value(1, b"4").code == 0
+    assert over not in [world.tokens[link] for link, asked in world.asked.items() if 0 in asked]
 
 
 # -- credentials that upstream does not accept any more
