@@ -25,7 +25,7 @@ from ottla.codec.elements import has_more_elements
 from ottla.codec.frames import build_response, parse_request, version_text
 from ottla.codec.wire import Buffer
 from ottla.errors import RemoteProtocolError, UnsupportedVersion
-from ottla.proxy.clients.access.guard import Guard, GuardContext
+from ottla.proxy.clients.access.guard import MOST_NAMED, Guard, GuardContext
 from ottla.proxy.clients.address_handler import AddressContext, AddressHandler
 from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.carried import (
@@ -57,12 +57,8 @@ from ottla.sdk.connection.handshake import OURS, Software
 
 log = logging.getLogger("ottla.proxy")
 
-MOST_PARTS = 10_000
-"""The most topics and record sets together in a Produce request, which takes about 0.1 s if each topic differs. Also
-the most names in other requests that are parsed: 1 MiB of FindCoordinator may name half a million groups, taking 5 s.
-"""
-_SHORT = {PRODUCE: 64 * 2**10, FIND_COORDINATOR: MOST_PARTS, ADD_PARTITIONS_TO_TXN: MOST_PARTS}
-"""API key -> a request of at most so many bytes need not be checked against `MOST_PARTS`."""
+_SHORT = {PRODUCE: 64 * 2**10, FIND_COORDINATOR: MOST_NAMED, ADD_PARTITIONS_TO_TXN: MOST_NAMED}
+"""API key -> a request of at most so many bytes need not be checked against `MOST_NAMED`."""
 MOST_READ = 2**20
 """The most bytes of other requests that the proxy parses, or whose response it parses: none has records."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -333,8 +329,8 @@ def _check(key: int, frame: Buffer, *, read: bool) -> None:
         return
     if size > MOST_READ and (read or CARRIED[key].way is not Way.OPAQUE) and key not in (PRODUCE, METADATA):
         raise RemoteProtocolError(f"{CARRIED[key].name} of {size} bytes; the proxy accepts at most {MOST_READ}")
-    if size > _SHORT.get(key, MOST_PARTS if read else size) and has_more_elements(frame, MOST_PARTS):
-        raise RemoteProtocolError(f"{CARRIED[key].name} names more than {MOST_PARTS} topics, partitions or groups")
+    if size > _SHORT.get(key, MOST_NAMED if read else size) and has_more_elements(frame, MOST_NAMED):
+        raise RemoteProtocolError(f"{CARRIED[key].name} names more than {MOST_NAMED} topics, partitions or groups")
 
 
 def _ranges(versions: Versions) -> tuple[ApiVersion, ...]:

@@ -11,8 +11,8 @@ Rules:
 - After the end of the session that upstream has granted, the next other request closes the connection: records for
   rewritten topics would not reach the connection on which upstream notices it (KIP-368). Clients that do not ask for
   its length (SaslAuthenticate version 0) have the proxy ask in mode `forward`.
-- In mode `forward` a session without a length ends with its token. Apache Kafka grants a length of 0, which clients take
-  for no end, to a token that has expired within its clock skew, and ends that session at the next request.
+- In mode `forward` a session without a length ends with its token. Apache Kafka grants a length of 0, which clients
+  take for no end, to a token that has expired within its clock skew, and ends that session at the next request.
 - The listener limits the time and the bytes before a login (`ottla.serve.newcomers`).
 
 Source: SaslServerAuthenticator.java; KIP-43, KIP-152, KIP-368.

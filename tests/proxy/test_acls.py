@@ -30,6 +30,7 @@ from ottla.errors import (
     TransactionalIdAuthorizationFailed,
     UnknownTopicId,
 )
+from ottla.proxy.clients.access.guard import MOST_NAMED
 from ottla.proxy.clients.access.screens import NOT_SCREENED, is_screened
 from ottla.proxy.clients.carried import API_VERSIONS, CARRIED, FETCH, METADATA, PRODUCE
 from ottla.proxy.clients.offering import Offering
@@ -236,6 +237,15 @@ def test_a_denied_api_is_neither_offered_nor_taken_without_acls_either() -> None
     for key, version in ((33, 1), (FETCH, 11), (PRODUCE, 10)):
         world.send(1, build_request(example(tree(APIS[key].request, version)), version, 1, "client")[4:], version)
         assert "the operator of the proxy denies it" in world.closed.pop(1)
+
+
+def test_a_request_that_names_too_much_closes_its_connection() -> None:
+    world = world_of("allow alice Describe Topic *")
+    asked = metadata(*(f"t{number}" for number in range(MOST_NAMED + 1)))
+    for number in (1, 4):
+        assert world.request(number, asked, 9).frame is None
+        assert world.closed[number] == f"Metadata names more than {MOST_NAMED} topics, partitions or groups"
+    assert world.request(3, asked, 9).frame is not None, "who has all rights is not checked"
 
 
 def test_bytes_behind_a_request_close_the_connection() -> None:
@@ -524,7 +534,7 @@ def test_denied_entries_that_wait_for_a_response_count_as_memory_of_their_client
     world.send(1, waiting_fetch(), 11)
     world.send(2, waiting_fetch(), 11)
     assert world.core.buffered.total == 0 and not world.held
-    world.send(1, waiting_fetch(denied=10_000), 11)
+    world.send(1, waiting_fetch(denied=9_900), 11)
     assert world.core.buffered.of[1] > 2**20 and world.held == {1}, "it sends no more"
     assert not world.closed
     world.leave(1)
@@ -554,7 +564,7 @@ def test_a_client_with_many_denied_entries_is_disconnected_when_there_is_no_memo
     for number in (1, 2):
         world.send(number, waiting_fetch(), 11)
     for _ in range(4):
-        world.send(1, waiting_fetch(denied=10_000), 11)
+        world.send(1, waiting_fetch(denied=9_900), 11)
     assert "too many requests of this client wait" in world.closed[1] and 2 not in world.closed
 
 

@@ -40,7 +40,7 @@ from ottla.codec.consumer_protocol import ConsumerProtocolSubscription, build_su
 from ottla.codec.partitioners import murmur2_partition
 from ottla.errors import ConfigurationError, NotLeaderOrFollower, TopicAuthorizationFailed
 from ottla.proxy.clients import address_handler
-from ottla.proxy.clients.client_session import MOST_PARTS
+from ottla.proxy.clients.access.guard import MOST_NAMED
 from ottla.proxy.clients.one_partition import narrowed_description
 from ottla.proxy.report_page import report
 from ottla.proxy.routing import Routes, TopicRules
@@ -323,7 +323,7 @@ def test_versions_with_topic_ids_are_not_offered(world: World) -> None:
 @pytest.mark.parametrize("rule", ["flights=fan-out", "flights=rewrite"])
 def test_a_request_that_is_read_names_a_bounded_number_of_topics(rule: str) -> None:
     world = world_of(rule=rule)
-    reply = world.request(1, fetch(*["plain"] * MOST_PARTS), 12)
+    reply = world.request(1, fetch(*["plain"] * MOST_NAMED), 12)
     if rule == "flights=fan-out":
         assert "names more than 10000" in world.closed[1] and reply.frame is None
     else:

@@ -18,7 +18,8 @@ from ottla.codec.apis.metadata import (
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.frames import build_request, build_response, parse_response
 from ottla.errors import DecodeError
-from ottla.proxy.clients import address_handler, client_session
+from ottla.proxy.clients import address_handler
+from ottla.proxy.clients.access.guard import MOST_NAMED
 from ottla.proxy.clients.walks import LongMetadata
 from ottla.proxy.events import Requested
 from tests.proxy.simulated import Upstream, batch
@@ -142,9 +143,9 @@ def test_a_node_that_only_a_long_answer_names_gets_its_port(monkeypatch: pytest.
 
 def test_requests_that_name_too_much_close_their_connection() -> None:
     world = world_of()
-    many_groups = FindCoordinatorRequest(key_type=0, coordinator_keys=("g",) * (client_session.MOST_PARTS + 1))
+    many_groups = FindCoordinatorRequest(key_type=0, coordinator_keys=("g",) * (MOST_NAMED + 1))
     world.request(1, many_groups, 4)
-    world.request(2, adding(AddPartitionsToTxnTopic(name="t", partitions=tuple(range(client_session.MOST_PARTS)))), 3)
+    world.request(2, adding(AddPartitionsToTxnTopic(name="t", partitions=tuple(range(MOST_NAMED)))), 3)
     assert world.closed == {
         1: "FindCoordinator names more than 10000 topics, partitions or groups",
         2: "AddPartitionsToTxn names more than 10000 topics, partitions or groups",
