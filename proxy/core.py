@@ -138,7 +138,14 @@ class ProxyCore:
         )
         self.refused_memory, self.at_work = RefusedMemory(self.buffered), ProducersAtWork()
         self.admission = Admission(
-            producers, self.topics, self.control, self.delivery, config, journal, self.refused_memory
+            producers,
+            self.topics,
+            self.control,
+            self.delivery,
+            config,
+            journal,
+            self.refused_memory,
+            lambda: self.links.now,
         )
         counts = RewriteCounts(self.tallies, keys, self.topics)
         self.rejecter = Rejecter(self.topics, keys, self.threads, self.buffered, counts)

@@ -61,7 +61,8 @@ class Acceptance:
 
     @property
     def deadline(self) -> float | None:
-        due = (each for each in (self._counts.deadline, self._rewriter.deadline) if each is not None)
+        deadlines = self._counts.deadline, self._admission.deadline, self._rewriter.deadline
+        due = (each for each in deadlines if each is not None)
         return min(due, default=None) if self.line.idle else 0.0
 
     def pump(self, now: float) -> None:
@@ -69,6 +70,7 @@ class Acceptance:
         self._admission.forget_excess()
         self._rewriter.answer_the_late(now)
         self._counts.log_counted(now)
+        self._admission.log_counted(now)
         self.line.pump(now)
 
     def left(self, client: int, now: float) -> None:

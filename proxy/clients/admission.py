@@ -9,11 +9,12 @@ Rules:
 """
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ottla.codec.records import NO_PRODUCER_ID, RecordBatch
 from ottla.codec.wire import Buffer
+from ottla.complaints import Complaints
 from ottla.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.proxy")
 
-MOST_FENCED = 10_000
-"""How many producers are remembered as logged."""
 _RULE_CHANGED = (
     "the proxy's rule for this topic, or for one that gets copies, has changed since this producer was opened: open "
     "another one"
@@ -62,6 +61,9 @@ class Admission:
         producers: clients' producers.
         history: the topic rules over time.
         unknown: transactions of which records were refused.
+
+    Args:
+        now: returns the time in seconds.
     """
 
     def __init__(
@@ -73,13 +75,14 @@ class Admission:
         config: ProxyConfig,
         journal: "Journal | None",
         refused: RefusedMemory,
+        now: Callable[[], float],
     ) -> None:
         self._topics, self._control, self._delivery, self._journal = topics, control, delivery, journal
         self.producers, self._refused = producers, refused
         self.history = RuleHistory(config.topics)
-        self._fenced: set[int] = set()
-        """Producers that are logged as fenced."""
         self.unknown = UnknownEpochs()
+        self._now = now
+        self._complaints = Complaints()
 
     def remember(self, producer_id: int, origin: Origin) -> KnownProducer[ClientBatch]:
         """Remember the producer id of a client; it may be known already, and then belongs to the client's user."""
@@ -279,11 +282,9 @@ class Admission:
 
     def _note_unknown(self, batch: RecordBatch, offer: Offer, why: str) -> None:
         """Remember that records were refused because of an unknown epoch, and log it once."""
-        if not self.unknown.add(batch.producer_id, batch.producer_epoch, offer.origin.host):
-            return
-        facts = {"producer_id": batch.producer_id, "epoch": batch.producer_epoch, "topic": offer.topic, "why": why}
-        what = "transaction must be aborted, its producer needs a new epoch"
-        log.warning(what, extra=facts | offer.origin.facts)
+        if self.unknown.add(batch.producer_id, batch.producer_epoch, offer.origin.host):
+            facts = {"producer_id": batch.producer_id, "epoch": batch.producer_epoch, "topic": offer.topic, "why": why}
+            self._complain("transaction must be aborted, its producer needs a new epoch", facts, offer.origin)
 
     def refuses_to_pass(self, topic: str, data: Buffer | None, origin: Origin) -> ClientResult | None:
         """The error for records of a topic that is no longer rewritten, if their producer was open before that.
@@ -308,10 +309,22 @@ class Admission:
         return not self.history.changed(topic, self.producers.known(producer_id).since)
 
     def tell_of_fencing(self, producer_id: int, topic: str, why: str, origin: Origin) -> None:
-        """Log that a producer is fenced, once for each: some clients keep sending and hide the error."""
-        if producer_id not in self._fenced:
-            if len(self._fenced) >= MOST_FENCED:
-                self._fenced.clear()
-            self._fenced.add(producer_id)
-            facts = {"producer_id": producer_id, "topic": topic, "why": why}
-            log.warning("producer fenced, its application must open a new one", extra=facts | origin.facts)
+        """Log that a producer is fenced: some clients keep sending and hide the error."""
+        facts = {"producer_id": producer_id, "topic": topic, "why": why}
+        self._complain("producer fenced, its application must open a new one", facts, origin)
+
+    def _complain(self, what: str, facts: dict[str, Any], origin: Origin) -> None:
+        """Log a producer; clients may invent its id, so a host has a few lines a minute."""
+        kind = f"{what} {facts['producer_id']}"
+        if self._complaints.is_new(self._now(), origin.host, what, kind=kind):
+            log.warning(what, extra=facts | origin.facts)
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `log_counted`."""
+        return self._complaints.deadline
+
+    def log_counted(self, now: float) -> None:
+        """Log the number of producers without a line of their own."""
+        for line in self._complaints.counted(now):
+            log.warning("%s", line)

@@ -1,5 +1,7 @@
 """Idempotent clients of rewritten topics: retries, gaps, epochs, and restarts of the proxy."""
 
+import re
+
 import pytest
 
 from ottla.codec.apis.api_versions import ApiVersionsRequest
@@ -124,6 +126,20 @@ def test_the_log_tells_once_of_each_producer_that_is_fenced(world: World, caplog
     assert [record.getMessage() for record in caplog.records if "fenced" in record.getMessage()] == [
         "producer fenced, its application must open a new one"
     ]
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_client_that_invents_producers_does_not_fill_the_log(
+    world: World, caplog: pytest.LogCaptureFixture, transactional: bool
+) -> None:
+    identity: dict[str, str] = {"transactional_id": "t"} if transactional else {}
+    for number in range(100):
+        data = batch(pairs(1), 10_000 + number, 0, 0, transactional=transactional)
+        world.produce(1, {("flights", 1): data}, **identity)
+    assert len(caplog.records) < 25
+    world.settle(61)
+    counted = sum(int(found[1]) for each in caplog.records if (found := re.search(r": (\d+) more", each.getMessage())))
+    assert len(caplog.records) + counted - 1 == 100, [each.getMessage() for each in caplog.records]
 
 
 def test_a_restart_of_the_proxy_fences_and_never_doubles(world: World) -> None:
