@@ -13,7 +13,7 @@ from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.frames import build_request, parse_request, parse_response
 from ottla.codec.wire import Buffer
-from ottla.errors import ConcurrentTransactions, TransactionAbortable, UnknownProducerId
+from ottla.errors import ConcurrentTransactions, InvalidRequest, TransactionAbortable, UnknownProducerId
 from ottla.proxy.clients.acceptance import Acceptance
 from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.carried import ABORTABLE_SINCE, END_TXN
@@ -33,6 +33,8 @@ CONCURRENT_PAUSE = 0.05
 """Seconds between the attempts meanwhile."""
 EPOCH_FOLLOWS_SINCE = 5
 """The first version of EndTxn that returns a new epoch for the next transaction (KIP-890)."""
+LONGEST_TRANSACTIONAL_ID = 1000
+"""Bytes. The memory and the journal keep 100,000 ids, and a client may use a new one each time."""
 
 
 class TransactionContext(Protocol):
@@ -67,6 +69,9 @@ class TransactionHandler:
         Clients can retry themselves, but for franz-go CONCURRENT_TRANSACTIONS is fatal at the start of a transaction.
         """
         asked: InitProducerIdRequest = parse_request(frame).message
+        if len((asked.transactional_id or "").encode()) > LONGEST_TRANSACTIONAL_ID:
+            self._client.respond(request, InitProducerIdResponse(error_code=InvalidRequest.code, producer_epoch=-1))
+            return
         give_up_at = now + CONCURRENT_WAIT
         while True:
             known = self._shared.transactions.newest

@@ -18,6 +18,7 @@ from ottla.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidRecord,
+    InvalidRequest,
     InvalidTxnState,
     NotEnoughReplicas,
     NotLeaderOrFollower,
@@ -35,7 +36,7 @@ from ottla.proxy.clients.acceptance import UNDER_WAY
 from ottla.proxy.clients.batches import Origin
 from ottla.proxy.clients.dialects import UNNAMED
 from ottla.proxy.clients.routed_topics import METADATA_WAIT
-from ottla.proxy.clients.transaction_handler import CONCURRENT_WAIT
+from ottla.proxy.clients.transaction_handler import CONCURRENT_WAIT, LONGEST_TRANSACTIONAL_ID
 from ottla.proxy.clients.transactions import MOST_WAITING
 from ottla.proxy.clients.unknown_epochs import UnknownEpochs
 from ottla.proxy.upstream.stream_sender import IMPLICIT, LONG_REST
@@ -588,6 +589,15 @@ def test_a_client_has_so_many_batches_under_way_in_a_partition_and_no_more() -> 
     ]
     assert [reply.frame is None for reply in replies] == [True] * UNDER_WAY + [False]
     assert replies[-1].code == NotEnoughReplicas.code
+
+
+@pytest.mark.parametrize(("letter", "count"), [("x", LONGEST_TRANSACTIONAL_ID), ("é", LONGEST_TRANSACTIONAL_ID // 2)])
+def test_a_transactional_id_that_is_too_long_is_refused(letter: str, count: int) -> None:
+    world = world_of()
+    for more, code in ((0, 0), (1, InvalidRequest.code)):
+        asked = InitProducerIdRequest(transactional_id=letter * (count + more), transaction_timeout_ms=1000)
+        assert world.request(1, asked, 4).parsed(InitProducerIdResponse).error_code == code
+    assert len(world.upstream.asked(InitProducerIdRequest)) == 1
 
 
 def test_a_producer_waits_here_until_its_coordinator_has_ended_the_transaction_before() -> None:
