@@ -5,6 +5,7 @@ tests the behaviour that needs a network.
 """
 
 import errno
+import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -315,6 +316,20 @@ async def test_requests_of_a_peer_that_has_gone_leave_others_their_turn(clock: M
     assert len(desk.asked) == 20 * LIMITS.pipeline
     turns = [after - before for before, after in pairwise([0, *desk.together])]
     assert max(turns) <= LIMITS.pipeline
+
+
+async def test_requests_that_take_long_leave_others_their_turn(clock: MockClock) -> None:
+    def answering(frame: bytes, answer: PendingAnswer) -> None:
+        time.sleep(0.002 if frame == b"slow" else 0.0)
+        answer.send(framed(frame))
+
+    desk = Desk(answering)
+    async with listening(desk, replace(LIMITS, pipeline=1000)) as (_, place), peer(place) as busy, peer(place) as other:
+        await busy.send_all(framed(b"slow") * 100)
+        await other.send_all(framed(b"quick"))
+        await received(other, len(framed(b"quick")))
+        assert desk.asked.index(b"quick") < 20
+        await received(busy, 100 * len(framed(b"slow")))
 
 
 @pytest.mark.parametrize("order", ["it goes, then the drain", "the drain, then it goes"])

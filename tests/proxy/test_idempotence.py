@@ -1,6 +1,7 @@
 """Idempotent clients of rewritten topics: retries, gaps, epochs, and restarts of the proxy."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -132,7 +133,7 @@ def test_the_log_tells_once_of_each_producer_that_is_fenced(world: World, caplog
 def test_a_client_that_invents_producers_does_not_fill_the_log(
     world: World, caplog: pytest.LogCaptureFixture, transactional: bool
 ) -> None:
-    identity: dict[str, str] = {"transactional_id": "t"} if transactional else {}
+    identity: dict[str, Any] = {"transactional_id": "t"} if transactional else {}
     for number in range(100):
         data = batch(pairs(1), 10_000 + number, 0, 0, transactional=transactional)
         world.produce(1, {("flights", 1): data}, **identity)

@@ -36,6 +36,8 @@ Rules:
 - With `ListenerLimits.pipeline` unanswered requests of a connection, or too many bytes of answers that its peer has not
   read, the reader waits, and TCP pushes back. All connections together have limits, too (`ListenerLimits.all_unsent`,
   `all_frames`): a connection above its share waits. A `Budget` of the service may take the place of these two.
+- Requests that arrived together are handed to the service together, for some milliseconds; then other connections get
+  their turn.
 - The end of input is not a cancellation. A connection ends when its peer sends no more, as with Apache Kafka: earlier
   requests are executed, but no longer answered, also after a reset. A reset is noticed within a second, even while the
   connection is not read. So is the end of the input while the service holds the connection and its peer has read all

@@ -6,6 +6,7 @@ import logging
 import math
 import select
 import socket
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,10 @@ from ottla.serve.pending_answer import ObservedAnswer, PendingAnswer
 from ottla.serve.receiver import Receiver
 from ottla.serve.traffic import Refusal
 from ottla.tls import TlsConnection
+
+_TURN = 0.005
+"""Seconds of work for one connection, after which the others get their turn: its peer may have sent requests together
+that take much longer."""
 
 log = logging.getLogger("ottla.serve")
 
@@ -302,14 +307,17 @@ class AcceptedConnection:
             self._count_small(self._receiver.pending)
 
     async def _hand_out(self, frames: Iterator[Buffer]) -> None:
+        turn_ends = time.perf_counter() + _TURN
         for frame in frames:
             if self._ends:  # the last request closed the connection: later ones are not started
                 break
-            if len(self._answers) >= self._limits.pipeline or self._must_wait():
+            full = len(self._answers) >= self._limits.pipeline or self._must_wait()
+            if full or time.perf_counter() > turn_ends:
                 self._unhanded = itertools.chain((frame,), frames)
                 self._uncork()
                 await trio.lowlevel.checkpoint()  # other tasks get their turn
                 await self._turn_comes()
+                turn_ends = time.perf_counter() + _TURN
             self._unhanded = None
             if self._receiver.granted:
                 self._release()
