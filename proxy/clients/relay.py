@@ -4,6 +4,8 @@ Rules:
 - Before its login a client may only ask for versions, and log in. The proxy closes its connection otherwise, as a
   broker does, so that no stranger has upstream work for it.
 - The mechanisms of the listener count: upstream may have others, such as GSSAPI, whose names of services contain hosts.
+- While a client authenticates again, it may send nothing else, as with Apache Kafka: records for rewritten topics would
+  not wait for the answer of upstream.
 - Only the newer handshake passes (KIP-152): after the older one, tokens are no requests.
 - A refused login is logged with the name in its first token, by which the operator finds the client.
 - In mode `relay` the proxy keeps no token. In mode `forward` it passes the first one on to `Principals`, once upstream
@@ -87,8 +89,8 @@ class RelayedLogin:
         """The next token is the first one of an exchange."""
 
     def is_open(self, now: float) -> bool:
-        """Whether the client has logged in, and its session has not ended."""
-        return self.done and now < self._ends_at
+        """Whether the client has logged in, its session has not ended, and it is not about to log in again."""
+        return self.done and now < self._ends_at and not (self._left or self._asks)
 
     def check(self, key: int, name: str, now: float) -> None:
         """Check whether a request may come now.
@@ -98,6 +100,8 @@ class RelayedLogin:
         """
         if self.is_open(now) or key in (HANDSHAKE, AUTHENTICATE):
             return
+        if self.done and now < self._ends_at:  # its records would be stored before upstream has answered
+            raise RemoteProtocolError(f"{name} came while the client authenticates again, before that has ended")
         if self.done:
             raise RemoteProtocolError("the session of the client has ended, and was not renewed")
         raise RemoteProtocolError(

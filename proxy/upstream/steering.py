@@ -196,7 +196,7 @@ class Steering:
         epoch = stream.epoch
         self._settlements.settle(producer, stream, stream.mend(), now)
         if stream.epoch != epoch:
-            log.info(
+            log.debug(  # a client can cause it with each request
                 "producer's batches renumbered in a new epoch",
                 extra={"producer_id": producer.producer_id, "partition": f"{stream.topic}-{stream.partition}"},
             )

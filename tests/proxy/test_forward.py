@@ -497,6 +497,19 @@ def test_a_token_that_is_over_but_within_upstreams_clock_skew_harms_no_other_cli
     assert over not in [world.tokens[link] for link, asked in world.asked.items() if 0 in asked]
 
 
+@pytest.mark.parametrize("authenticates", [False, True])
+def test_no_record_is_accepted_while_a_client_authenticates_again(authenticates: bool) -> None:
+    world = Forwarding("t=rewrite")
+    world.log_in(1, "alice")
+    world.request(1, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    if authenticates:
+        again = SaslAuthenticateRequest(auth_bytes=plain("alice", "a guess"))
+        world.arrive(1, build_request(again, 1, 1, "client")[4:], 1)
+    assert world.produce(1, {("t", 0): batch([(b"key", b"value")])}).frame is None
+    assert "Produce came while the client authenticates again" in world.closed[1]
+    assert not stored(world)
+
+
 # -- credentials that upstream does not accept any more
 
 
