@@ -24,7 +24,7 @@ from ottla.serve.receiver import Receiver
 from ottla.serve.traffic import Refusal
 from ottla.tls import TlsConnection
 
-_TURN = 0.005
+_TURN = 0.002
 """Seconds of work for one connection, after which the others get their turn: its peer may have sent requests together
 that take much longer."""
 
