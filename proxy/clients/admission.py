@@ -10,7 +10,7 @@ Rules:
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.codec.records import NO_PRODUCER_ID, RecordBatch
 from ottla.codec.wire import Buffer
@@ -282,9 +282,11 @@ class Admission:
 
     def _note_unknown(self, batch: RecordBatch, offer: Offer, why: str) -> None:
         """Remember that records were refused because of an unknown epoch, and log it once."""
-        if self.unknown.add(batch.producer_id, batch.producer_epoch, offer.origin.host):
+        if not self.unknown.add(batch.producer_id, batch.producer_epoch, offer.origin.host):
+            return
+        if self._is_new(f"transaction of producer {batch.producer_id} must be aborted", offer.origin):
             facts = {"producer_id": batch.producer_id, "epoch": batch.producer_epoch, "topic": offer.topic, "why": why}
-            self._complain("transaction must be aborted, its producer needs a new epoch", facts, offer.origin)
+            log.warning("transaction must be aborted, its producer needs a new epoch", extra=facts | offer.origin.facts)
 
     def refuses_to_pass(self, topic: str, data: Buffer | None, origin: Origin) -> ClientResult | None:
         """The error for records of a topic that is no longer rewritten, if their producer was open before that.
@@ -310,14 +312,13 @@ class Admission:
 
     def tell_of_fencing(self, producer_id: int, topic: str, why: str, origin: Origin) -> None:
         """Log that a producer is fenced: some clients keep sending and hide the error."""
-        facts = {"producer_id": producer_id, "topic": topic, "why": why}
-        self._complain("producer fenced, its application must open a new one", facts, origin)
+        if self._is_new(f"producer {producer_id} fenced", origin):
+            facts = {"producer_id": producer_id, "topic": topic, "why": why}
+            log.warning("producer fenced, its application must open a new one", extra=facts | origin.facts)
 
-    def _complain(self, what: str, facts: dict[str, Any], origin: Origin) -> None:
-        """Log a producer; clients may invent its id, so a host has a few lines a minute."""
-        kind = f"{what} {facts['producer_id']}"
-        if self._complaints.is_new(self._now(), origin.host, what, kind=kind):
-            log.warning(what, extra=facts | origin.facts)
+    def _is_new(self, text: str, origin: Origin) -> bool:
+        """Whether to log a line about a producer; clients may invent its id, so a host has a few lines a minute."""
+        return self._complaints.is_new(self._now(), origin.host, text, kind=text)
 
     @property
     def deadline(self) -> float | None:
