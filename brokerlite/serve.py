@@ -371,7 +371,8 @@ class _BrokerService(Service):
 
     def disconnected(self, connection: AcceptedConnection) -> None:
         self.core.disconnected(connection.id, trio.current_time())
-        self.send()  # to members of share groups that wait for the records of this one
+        if not self.killed:
+            self.send()  # to members of share groups that wait for the records of this one
 
     def request(self, connection: AcceptedConnection, frame: Buffer, answer: PendingAnswer) -> None:
         if len(frame) > MOST_NAMES and has_more_elements(frame, MOST_NAMES):  # an element takes at least a byte

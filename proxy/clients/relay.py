@@ -101,7 +101,7 @@ class RelayedLogin:
         if self.is_open(now) or key in (HANDSHAKE, AUTHENTICATE):
             return
         if self.done and now < self._ends_at:  # its records would be stored before upstream has answered
-            raise RemoteProtocolError(f"{name} came while the client authenticates again, before that has ended")
+            raise RemoteProtocolError(f"{name} came before the client had authenticated again")
         if self.done:
             raise RemoteProtocolError("the session of the client has ended, and was not renewed")
         raise RemoteProtocolError(

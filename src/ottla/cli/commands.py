@@ -82,7 +82,7 @@ class _Commands(TyperGroup):
 
 def _about_an_extra_argument(error: Exception) -> str:
     """Advice about an unexpected argument: the name of a file for `ottla produce`, or a password; otherwise empty."""
-    found = re.fullmatch(r"Got unexpected extra argument.* \((.+)\)", getattr(error, "message", ""))
+    found = re.fullmatch(r"Got unexpected extra argument.* \((.+)\)", getattr(error, "message", ""), re.DOTALL)
     context = getattr(error, "ctx", None)
     if found is None or context is None:
         return ""

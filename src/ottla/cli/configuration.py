@@ -40,7 +40,7 @@ def check_broker(file: File) -> None:
         config = read_config(read)
         _check_paths(read, config)
         if config.acls and not config.super_users and not config.allow_if_no_acl:
-            tell("acls without super-users: nobody has a right but by the ACLs in the data folder", err=True)
+            tell("acls without super-users: only ACLs that are in the data folder already grant rights", err=True)
     tell(f"{file} can be used")
 
 

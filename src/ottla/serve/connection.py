@@ -24,9 +24,9 @@ from ottla.serve.receiver import Receiver
 from ottla.serve.traffic import Refusal
 from ottla.tls import TlsConnection
 
-_TURN = 0.002
-"""Seconds of work for one connection, after which the others get their turn: its peer may have sent requests together
-that take much longer."""
+_TURN_SECONDS = 0.002
+"""The work for one connection after which the others get their turn: its peer may have sent requests together that take
+much longer."""
 
 log = logging.getLogger("ottla.serve")
 
@@ -63,7 +63,7 @@ class Service(Protocol):
         raise AssertionError("this service takes whole frames only")
 
     def handed_out(self, connection: "AcceptedConnection") -> None:
-        """All frames that arrived together have been passed to `request`: a service may now handle them in one go."""
+        """All frames of this turn have been passed to `request`: a service may now handle them in one go."""
 
     def lost(self, connection: "AcceptedConnection") -> None:
         """The peer of a held connection is gone, and takes no answers. Its earlier requests are still handed over.
@@ -307,7 +307,7 @@ class AcceptedConnection:
             self._count_small(self._receiver.pending)
 
     async def _hand_out(self, frames: Iterator[Buffer]) -> None:
-        turn_ends = time.perf_counter() + _TURN
+        turn_ends = time.perf_counter() + _TURN_SECONDS
         for frame in frames:
             if self._ends:  # the last request closed the connection: later ones are not started
                 break
@@ -317,7 +317,7 @@ class AcceptedConnection:
                 self._uncork()
                 await trio.lowlevel.checkpoint()  # other tasks get their turn
                 await self._turn_comes()
-                turn_ends = time.perf_counter() + _TURN
+                turn_ends = time.perf_counter() + _TURN_SECONDS
             self._unhanded = None
             if self._receiver.granted:
                 self._release()
@@ -326,6 +326,8 @@ class AcceptedConnection:
             self._answers.append(answer)
             self._service.request(self, frame, answer)
         self._uncork()
+        if time.perf_counter() > turn_ends:
+            self._receiver.end_turn()
 
     def _pending(self, frame: Buffer, size: int | None = None) -> PendingAnswer:
         """The answer to a request of ``size`` bytes, of which ``frame`` may only be the beginning."""

@@ -13,8 +13,8 @@ from ottla.serve.memory import FrameProgress
 from ottla.serve.outbox import Outbox
 from ottla.tls import TlsConnection
 
-_TURN = 2**20
-"""Bytes that a connection reads before others get their turn."""
+_TURN_BYTES = 2**20
+"""The bytes that a connection reads before others get their turn."""
 _PIECE = 256 * 2**10
 """The most bytes of a frame that is passed on piece by piece."""
 
@@ -43,6 +43,10 @@ class Receiver:
         """Whether it began to wait for bytes since the last call."""
         active, self._was_active = self._was_active, False
         return active
+
+    def end_turn(self) -> None:
+        """Let others have their turn before the next read."""
+        self._turn = 0
 
     def limit_frames(self, size: int) -> None:
         """See `Inbox.limit_frames`."""
@@ -131,4 +135,4 @@ class Receiver:
         if self._turn <= 0 and not (self._incoming.stopped or self._incoming.ended):
             self.is_waiting = self._was_active = True
             await trio.lowlevel.wait_readable(self._socket)
-            self.is_waiting, self._turn = False, _TURN
+            self.is_waiting, self._turn = False, _TURN_BYTES

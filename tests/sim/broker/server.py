@@ -356,9 +356,8 @@ class Server:
             return
         for link in [each for each in self._connections if not (each.open or each.on_its_way or each.queue)]:
             number, _ = self._connections.pop(link)
-            if not self._survives(
-                partial(self.core.disconnected, number, self.clock.now)
-            ):  # it stores released records
+            hang_up = partial(self.core.disconnected, number, self.clock.now)
+            if not self._survives(hang_up):  # it stores released records
                 return
             self._pump()
             if not self._is(start):
