@@ -122,7 +122,19 @@ class Group:
 
     def await_read(self, timeout: float = HUNG) -> None:
         """Wait until the members have read all sent numbers."""
-        until(lambda: self.seen.keys() == set(range(self.sent)), self.running, timeout)
+        found = set[int]()
+        looked = dict.fromkeys(self.members, 0)
+
+        def all_read() -> bool:
+            """Looks only at records that are new: members wait with each line until the condition was checked."""
+            for member in self.members:
+                new = member.records[looked[member] :]
+                found.update(int(record.value or b"") for record in new)
+                looked[member] += len(new)
+            return len(found) >= self.sent
+
+        until(all_read, self.running, timeout)
+        assert found == set(range(self.sent))
 
     @property
     def seen(self) -> Counter[int]:
