@@ -4,8 +4,8 @@ Rules:
 - Before its login a client may only ask for versions, and log in. The proxy closes its connection otherwise, as a
   broker does, so that no stranger has upstream work for it.
 - The mechanisms of the listener count: upstream may have others, such as GSSAPI, whose names of services contain hosts.
-- While a client authenticates again, it may send nothing else, as with Apache Kafka: records for rewritten topics would
-  not wait for the answer of upstream.
+- Other requests of a client that authenticates again close its connection, as with Apache Kafka: records for rewritten
+  topics would not wait for the answer of upstream.
 - Only the newer handshake passes (KIP-152): after the older one, tokens are no requests.
 - A refused login is logged with the name in its first token, by which the operator finds the client.
 - In mode `relay` the proxy keeps no token. In mode `forward` it passes the first one on to `Principals`, once upstream

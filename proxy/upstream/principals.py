@@ -121,8 +121,10 @@ def _user_of_bearer(token: bytes, claim: str) -> str | None:
 def expiry_of(token: bytes) -> float | None:
     """When a client's first token of OAUTHBEARER expires, in seconds since 1970; ``None`` if it does not say that."""
     expiry = _claim(token, "exp")
+    if not isinstance(expiry, int | float):
+        return None
     try:
-        seconds = float(expiry) if type(expiry) in (int, float) else math.nan  # type: ignore[arg-type]
+        seconds = float(expiry)
     except OverflowError:  # JSON has integers of any length
         return None
     return seconds if math.isfinite(seconds) else None

@@ -86,7 +86,7 @@ def _about_an_extra_argument(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     if found is None or context is None:
         return ""
-    if context.command_path.endswith(" users add"):  # not repeated: logs may keep what is printed
+    if context.command_path.endswith(" users add"):  # the error leaves it out: logs may keep it
         return "USER is the only argument; the password comes from a prompt, from stdin or from --password-file"
     if context.info_name == "produce" and " " not in (word := found[1]):
         return f"{word} is one argument too many: do you mean --file {word}?"

@@ -39,7 +39,6 @@ LOCK = "a lock does not end in time"
 STALE = "a lock begins before its delivery"
 UNDONE = "a result that was answered as stored is undone"
 BACK = "the stored state of a share partition has gone back"
-UNTRUE = "a result is answered as stored, and it is not"
 
 
 class ShareLedger:
