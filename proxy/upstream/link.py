@@ -2,7 +2,9 @@
 
 Rules:
 - TLS and the stages of the handshake are the client's (`ottla.sdk.connection`). No other request is sent before them.
-- Then the broker tells its cluster id: another cluster may have the address by now, and gets no requests.
+- Then the broker tells its cluster id: another cluster may have the address by now, and gets no requests. Only those
+  who have logged in are told. So before a client's login, or one with its credentials, the proxy logs in there as
+  itself, on a connection of its own (`Recognition`).
 - When a session is about to expire (KIP-368), the next request starts a reauthentication behind all requests in flight.
   Until it is done the link is not ready, as before its first handshake, and its user holds back new requests.
 - The link has its own correlation ids: it replaces a client's id in the request, and restores it in the response.
@@ -45,6 +47,7 @@ from ottla.proxy.clients.carried import Versions
 from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import Action, Address, ConnectUpstream, DisconnectUpstream, FinishUpstream, SendUpstream
 from ottla.proxy.upstream.principals import Principal
+from ottla.proxy.upstream.recognition import Recognition
 from ottla.sdk.connection.credentials import ConnectionCredentials, Credentials
 from ottla.sdk.connection.handshake import HINT_AFTER, OURS, Features, HandshakeRequest, Software
 from ottla.sdk.connection.session import Session
@@ -142,7 +145,8 @@ class UpstreamLinks:
         self._ending: dict[UpstreamLink, None] = {}
         """Links that linger or finish, the oldest first."""
         self._waiting: dict[UpstreamLink, ConnectUpstream] = {}
-        """Links that wait for a token before they connect."""
+        """Links that wait before they connect: for a token, or until their address is recognized."""
+        self._recognition = Recognition(self.connect, self.begin, self._not_recognized)
         self._numbers = count(1)
         self._next_look = 0.0
 
@@ -176,12 +180,7 @@ class UpstreamLinks:
         """
         credentials = principal or self.credentials
         link = UpstreamLink(self, next(self._numbers), address, now, ready, lost, software, credentials)
-        self._live[link.number] = link
-        wanted = ConnectUpstream(link.number, address, client)
-        if credentials.usable(now):
-            self.actions.append(wanted)
-        else:
-            self._waiting[link] = wanted
+        self._open(link, client, now)
         return link
 
     def relay(
@@ -196,9 +195,25 @@ class UpstreamLinks:
     ) -> "UpstreamLink":
         """Open a link on which the client itself logs in; see `connect`."""
         link = RelayedLink(self, next(self._numbers), address, now, ready, lost, software, self.nobody)
-        self._live[link.number] = link
-        self.actions.append(ConnectUpstream(link.number, address, client))
+        self._open(link, client, now)
         return link
+
+    def _open(self, link: "UpstreamLink", client: int | None, now: float) -> None:
+        """Connect a link, at once or when it may."""
+        self._live[link.number] = link
+        self._waiting[link] = ConnectUpstream(link.number, link.address, client)
+        self._connect_if_allowed(link, now)
+
+    def _connect_if_allowed(self, link: "UpstreamLink", now: float) -> None:
+        """Connect a waiting link if there is a token, and its address is recognized; otherwise see to that."""
+        if not link.credentials.usable(now):
+            return
+        as_itself = link.credentials is self.credentials
+        if as_itself or self.cluster_id is None or self._recognition.holds(link.address, now):
+            self.actions.append(self._waiting.pop(link))
+            link.connects(now)
+        else:
+            self._recognition.begin(link.address, now)
 
     def remember_offer(self, address: Address, versions: Versions, features: Features) -> None:
         """Remember what a broker offers, for clients that come while upstream is unavailable."""
@@ -268,13 +283,20 @@ class UpstreamLinks:
         return not self._ending
 
     def begin(self, now: float) -> None:
-        """Connect the links that wait for a token, if there is one; end them if it was denied."""
-        for link, wanted in list(self._waiting.items()):
-            if link.credentials.usable(now):
-                self.actions.append(wanted)
-                del self._waiting[link]
-            elif denied := link.credentials.denied:
+        """Connect the waiting links that may connect now; end those without a token if it was denied."""
+        for link in list(self._waiting):
+            if not link.open:  # the end of another one has closed it
+                continue
+            if (denied := link.credentials.denied) and not link.credentials.usable(now):
                 link.end(type(denied)(f"{link}: {denied}"), now)
+            else:
+                self._connect_if_allowed(link, now)
+
+    def _not_recognized(self, address: Address, error: OttlaError, now: float) -> None:
+        """End the links of clients that wait until this address is recognized."""
+        for link in [link for link in self._waiting if link.address == address]:
+            if link.credentials is not self.credentials:
+                link.end(error, now)
 
     def secured(self, host: str) -> "TlsConnection | None":
         """The proxy's side of TLS for a new connection; ``None`` for plaintext."""
@@ -483,6 +505,10 @@ class UpstreamLink:
         self.finish(now)
 
     # -- the handshake -----------------------------------------------------------------------------------------------
+
+    def connects(self, now: float) -> None:
+        """Begin the time to connect and log in: the link has waited for a token, or until its address is recognized."""
+        self._connect_by = now + self._links.connect_timeout
 
     def connected(self, now: float) -> None:
         """Start TLS, if there is TLS, and then the handshake: the connection is open."""
@@ -736,10 +762,7 @@ class UpstreamLink:
 
 
 class RelayedLink(UpstreamLink):
-    """A link on which the client itself logs in, so that upstream knows who it is.
-
-    Until then upstream answers no request that tells its cluster id, so it is not checked.
-    """
+    """A link on which the client itself logs in: before that, upstream does not tell its cluster id."""
 
     def _identify(self, now: float) -> None:
         self._begin(now)

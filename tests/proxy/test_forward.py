@@ -27,6 +27,7 @@ from ottla.errors import (
 from ottla.proxy.events import Left
 from ottla.proxy.listeners import ClientMode, ProxyListener
 from ottla.proxy.upstream.principals import _LATE_REFUSAL
+from ottla.proxy.upstream.recognition import HOLDS
 from ottla.sasl import Plain
 from ottla.sasl_server.settings import SaslSettings
 from tests import tls
@@ -224,6 +225,24 @@ def test_a_client_without_rights_that_awaits_no_answer_is_disconnected() -> None
     world.produce(1, {("t", 0): batch([(b"key", b"v")])}, acks=0)
     world.settle(1)
     assert 1 in world.closed and not stored(world)
+
+
+def test_records_and_credentials_wait_while_another_cluster_has_the_address_of_upstream() -> None:
+    world = Forwarding("t=rewrite")
+    world.log_in(1, "alice")
+    assert world.send_value(1, b"0").code == 0
+    world.settle(HOLDS)
+    seen = set(world.tokens)
+    world.upstream.cluster.cluster_id = "other"
+    for link in world.links_of("proxy"):
+        world.lose(link)
+    cut(world, "alice")
+    world.send_value(1, b"1")
+    world.settle(10)
+    assert {world.user(link) for link in world.tokens.keys() - seen} == {"proxy"} and stored(world) == [b"0"]
+    world.upstream.cluster.cluster_id = "cluster"
+    world.settle(20)
+    assert stored(world) == [b"0", b"1"]
 
 
 def test_a_producer_of_the_proxy_that_is_lent_serves_the_clients_of_one_user() -> None:
@@ -466,7 +485,7 @@ def test_the_credentials_with_the_longest_session_count() -> None:
         world.shake(client, "OAUTHBEARER", bearer(jwt(sub="alice", jti=client)))
     world.settle(100)
     assert world.send_value(1, b"v").code == 0
-    assert world.tokens[max(world.tokens)] == bearer(jwt(sub="alice", jti=1))
+    assert [*world.tokens.values()][-1] == bearer(jwt(sub="alice", jti=1))
 
 
 def test_a_session_without_a_length_ends_with_its_token() -> None:

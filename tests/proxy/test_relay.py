@@ -14,6 +14,7 @@ from ottla.codec.frames import parse_request
 from ottla.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.listeners import ClientMode, ProxyListener
+from ottla.proxy.upstream.recognition import HOLDS
 from ottla.sasl import Plain
 from ottla.sasl_server.settings import SaslSettings
 from tests.proxy.simulated import PROXY_PORT, Reply, World, batch
@@ -65,7 +66,43 @@ def test_a_client_logs_in_to_upstream_on_a_connection_of_its_own() -> None:
     for user in ("alice", "bob"):
         (link,) = world.link_of(user)
         assert world.asked[link] == [VERSIONS, HANDSHAKE, AUTHENTICATE, 3]
-    assert len(world.link_of("proxy")) == 1, "the proxy's own connection, for metadata"
+    assert len(world.link_of("proxy")) == 2, "one for metadata, one to recognize the broker for both clients"
+
+
+def test_no_client_logs_in_to_another_cluster() -> None:
+    world = Relaying()
+    world.log_in(1)
+    world.upstream.cluster.cluster_id = "other"
+    world.kill(0)
+    world.upstream.down.clear()
+    world.settle(HOLDS)
+    seen = dict(world.tokens)
+    world.request(2, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    assert "is cluster other, but this proxy's records are for cluster cluster" in world.closed[2]
+    new = [token for link, tokens in world.tokens.items() if link not in seen for token in tokens]
+    assert new and all(token.startswith(b"\0proxy\0") for token in new)
+    world.upstream.cluster.cluster_id = "cluster"
+    assert world.log_in(3).parsed(SaslAuthenticateResponse).error_code == 0, "upstream has its address again"
+
+
+def test_a_broker_that_does_not_let_the_proxy_in_gets_no_password_of_a_client() -> None:
+    world = Relaying()
+    world.upstream.bend = lambda request, answer: (
+        SaslAuthenticateResponse(error_code=SaslAuthenticationFailed.code, error_message="no", auth_bytes=b"")
+        if isinstance(request, SaslAuthenticateRequest)
+        else answer
+    )
+    world.request(1, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    assert "upstream broker:9000" in world.closed[1] and not world.link_of("alice")
+
+
+def test_clients_that_wait_for_a_silent_broker_are_closed_in_time() -> None:
+    world = Relaying()
+    world.upstream.bend = lambda request, answer: None if isinstance(request, SaslAuthenticateRequest) else answer
+    for client in (1, 2):
+        world.request(client, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    world.settle(world.core.config.connect_timeout + 1)
+    assert all("no answer to" in world.closed[client] for client in (1, 2))
 
 
 def test_records_and_producer_ids_pass_as_they_are() -> None:
@@ -106,7 +143,7 @@ def test_the_log_says_that_upstream_lacks_the_mechanism() -> None:
     world = Relaying("PLAIN")
     world.upstream.bend = lambda request, answer: (
         SaslHandshakeResponse(error_code=UnsupportedSaslMechanism.code, mechanisms=("SCRAM-SHA-512", "GSSAPI"))
-        if isinstance(request, SaslHandshakeRequest) and len(world.asked) > 1
+        if isinstance(request, SaslHandshakeRequest) and len(world.asked) > 2
         else answer
     )
     world.request(1, METADATA, 9)

@@ -4,6 +4,8 @@ Rules:
 - A node serves no request before a login.
 - Records come on connections of the user who has sent them, also after a restart of the proxy, which then waits until
   this user has logged in again.
+- Another cluster may get a node's address, some seconds after the node is down. It hears from the proxy itself only,
+  and nothing beyond the question which cluster it is.
 
 Each client is a user of its own, by its name.
 """
@@ -17,6 +19,7 @@ from typing import Any
 import trustme
 
 from ottla.codec.apis.api_versions import ApiVersionsRequest
+from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -35,6 +38,7 @@ _SENDER = re.compile(rb"[a-z]+[0-9]+")
 """The name of a process, with which the values of its records begin."""
 BEFORE = "the proxy sends a request before it has logged in"
 ANOTHER_USER = "records come as another user"
+GIVEN_AWAY = "another cluster gets the credentials of a client, or a request"
 OWN = Plain("proxy", "secret-of-the-proxy")
 HANDSHAKE, AUTHENTICATE = 1, 1
 """The versions in which clients log in."""
@@ -70,9 +74,14 @@ def login(user: str) -> tuple[tuple[Any, int], ...]:
 
 
 class Users:
-    """Lets users in at the nodes, and checks as whom requests come."""
+    """Lets users in at the nodes, and checks as whom requests come.
+
+    Attributes:
+        foreign: the nodes whose addresses belong to another cluster.
+    """
 
     def __init__(self) -> None:
+        self.foreign: set[int] = set()
         self._of: dict[Link, str] = {}
 
     def serve(self, link: Link, version: int, message: Any, reply: Reply, close: Callable[[str], None]) -> bool:
@@ -83,8 +92,15 @@ class Users:
             case SaslHandshakeRequest():
                 reply(SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",)))
             case SaslAuthenticateRequest():
-                _, self._of[link], _ = bytes(message.auth_bytes).decode().split("\0")
+                _, user, _ = bytes(message.auth_bytes).decode().split("\0")
+                if link.node in self.foreign and user != OWN.username:
+                    raise Violation(GIVEN_AWAY, f"the credentials of {user}")
+                self._of[link] = user
                 reply(SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b""))
+            case MetadataRequest(topics=()) if link.node in self.foreign:
+                reply(MetadataResponse(brokers=(), cluster_id="another", controller_id=-1, topics=()))
+            case _ if link.node in self.foreign:
+                raise Violation(GIVEN_AWAY, type(message).__name__)
             case _ if link not in self._of:
                 raise Violation(BEFORE, type(message).__name__)
             case _:

@@ -38,6 +38,7 @@ from ottla.proxy.upstream.lent import Lent
 from ottla.proxy.upstream.link import UpstreamLink
 from ottla.proxy.upstream.producer import UpstreamProducer
 from ottla.proxy.upstream.producer_id_requests import ProducerIdRequests
+from ottla.proxy.upstream.recognition import Recognition
 from ottla.proxy.upstream.streams import Stream
 from tests.sim.mutations import Mutations
 
@@ -609,6 +610,16 @@ _mutation(
     (ClientBatch, "answer_late", _with_the_answer),
     (ProducersAtWork, "settled", _if_counted),
 )
+
+
+# -- whose brokers -----------------------------------------------------------------------------------------------------
+
+
+def _anyone(_: Any) -> Any:
+    return lambda self, address, now: True
+
+
+_mutation("the brokers of another cluster are taken for upstream's", (Recognition, "holds", _anyone))
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ from ottla.proxy.journal import journal
 from ottla.proxy.routing import TopicRules
 from ottla.proxy.threads import Threads
 from ottla.proxy.topic_rule import TopicRule, parse_rule
-from ottla.proxy.upstream import control, delivery, stream_sender
+from ottla.proxy.upstream import control, delivery, recognition, stream_sender
 from ottla.proxy.upstream.batches import Part
 from ottla.proxy.upstream.link import CLIENT_ID
 from ottla.proxy.upstream.producer import UpstreamProducer
@@ -145,6 +145,10 @@ COPIES = 0.4
 """The fraction of worlds without mode `fan-out` in which another topic gets copies."""
 FORWARDS = 0.3
 """The fraction of worlds without pieces in which clients log in to upstream through the proxy."""
+FOREIGN = 0.7
+"""The fraction of those with a named cluster in which another cluster gets the address of a node for a while."""
+RECOGNIZED = 0.2
+"""Seconds for which an address counts as upstream's, instead of `ottla.proxy.upstream.recognition.HOLDS`."""
 REJECTS = 0.1
 """The fraction of worlds with a topic in mode `reject`."""
 BY_ID = "4.1"
@@ -246,10 +250,10 @@ class Simulation:
             self.proxy.pieces, self.proxy.breaks_until = Pieces(self.clock, own), 2 * self.seconds + 2.0
             self.proxy.config = replace(config, topics=config.topics[: 1 + len(self.copies)])
         self.forwards = Random(f"{seed} forward").random() < FORWARDS and not self.in_pieces
+        self.users = Users()
         if self.forwards:
-            users = Users()
             self.proxy.forwards, self.proxy.config = True, forwarding(self.proxy.config)
-            self.network.admit, self.upstream.check = users.serve, users.sent
+            self.network.admit, self.upstream.check = self.users.serve, self.users.sent
         self.processes: dict[str, Any] = {"proxy": self.proxy}
         self.sending: list[Sending | JavaLike | Strict] = []
         self.options = Options(delivery_timeout=10_000.0, request_timeout=chance.choice((5.0, 30.0)))
@@ -286,6 +290,9 @@ class Simulation:
         own = Random(f"{seed} denied")
         if own.random() < DENIED:
             self.faults += [Fault(own.uniform(0.0, self.seconds), "deny producer ids", own.choice((0.5, 2.0)))]
+        own = Random(f"{seed} another cluster")
+        if self.forwards and is_named(seed) and not self.certain and own.random() < FOREIGN:
+            self.faults += [Fault(own.uniform(0.0, self.seconds), "another cluster", own.choice((0.5, 2.0, 10.0)))]
         self._strangers = 0
         self._kills = 6
         """How many more kills there are while the proxy sends a part that is not the first of its batch."""
@@ -460,6 +467,7 @@ class Simulation:
             *([(producers, "REMEMBERED_PRODUCERS", lambda _: REMEMBERED)] if self.crowded else []),
             *([(journal, "COPIED_AT_ONCE", lambda _: 1)] if self.fills else []),
             *([(inbox, "LARGE", lambda _: LARGE)] if self.in_pieces else []),
+            *([(recognition, "HOLDS", lambda _: RECOGNIZED)] if self.forwards else []),
             *counted(self.cluster.data.features),
             *named(self.seed, self.cluster),
             *self.few_producers,
@@ -705,6 +713,11 @@ class Simulation:
                 if self.proxy.alive:
                     self.proxy.restart_after = fault.seconds
                     self.proxy.kill()
+            case "another cluster":
+                node = self.spare(lambda each: each.up)
+                if node is not None:
+                    self.cluster.crash(node)
+                    self.clock.later(RECOGNIZED, partial(self._give_away, node, fault.seconds))
             case "too few replicas":
                 places = [place for place in self.cluster.leaders if place[0] in self.rewritten]
                 until = self.clock.now + fault.seconds
@@ -748,6 +761,17 @@ class Simulation:
                 FAULTS[kind](self, fault)  # type: ignore[arg-type] # it has what these faults use
         self.cluster.data.features[f"fault: {fault.kind}"] += 1
 
+    def _give_away(self, node: int, seconds: float) -> None:
+        """Let another cluster have the address of a node for a while; meanwhile the node leads its partitions."""
+        self.cluster.data.features["another cluster has the address of a node"] += 1
+        self.users.foreign.add(node)
+        self.cluster.restart(node)
+        self.clock.later(seconds, partial(self._return, node))
+
+    def _return(self, node: int) -> None:
+        self.network.crash(node)
+        self.users.foreign.remove(node)
+
     def _doomed(self, fault: Fault) -> str:
         """The topic that is recreated."""
         return Random(f"{self.seed} recreate at {fault.at}").choice(("a", *self.copies))
@@ -763,9 +787,14 @@ class Simulation:
             self.clock.later(pause if self.chance.random() < 0.7 else 0.0, partial(self.cluster.create, topic))
 
 
+def is_named(seed: int) -> bool:
+    """Whether brokers name their cluster."""
+    return Random(f"{seed} cluster id").random() < NAMED
+
+
 def named(seed: int, cluster: ModelCluster) -> list[tuple[Any, str, Change]]:
     """In some worlds brokers do not name their cluster, and the proxy asks for its name more often."""
-    if Random(f"{seed} cluster id").random() < NAMED:
+    if is_named(seed):
         return []
     cluster.cluster_id = None
     return [(control, "LOOK", lambda _: 30.0)]
