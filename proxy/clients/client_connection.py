@@ -50,16 +50,31 @@ class ClientConnection:
         self._actions = actions
         self._refused = False
         """Upstream has refused its last login, which is logged."""
-        self._open = 0
-        """How many requests have no response yet."""
+        self._open: set[int] = set()
+        """The tickets of the requests that have no response yet."""
         self._intercepted: dict[int, tuple[Intercept, bool]] = {}
         """Ticket -> who gets the response instead of the client, and whether all of it at once."""
+        self._first: tuple[int, Callable[[], None]] | None = None
+        """The ticket of a request that waits for the responses to all before it, and what to call then."""
         self._dropped: Callable[[], None] | None = None
         """Set once the client has disconnected; called after each response that is dropped."""
 
-    def requested(self) -> None:
-        """Count a request, which is answered later."""
-        self._open += 1
+    def requested(self, ticket: int) -> None:
+        """Notice a request, which is answered later."""
+        self._open.add(ticket)
+
+    def when_first(self, ticket: int, call: Callable[[], None]) -> None:
+        """Call ``call`` once all requests before this one have a response, or the connection is closed."""
+        self._first = ticket, call
+        self._call_if_first()
+
+    def _call_if_first(self) -> None:
+        if self._first is None:
+            return
+        ticket, call = self._first
+        if self.closed or min(self._open, default=ticket) >= ticket:
+            self._first = None
+            call()
 
     def left(self, dropped: Callable[[], None]) -> None:
         """Handle the end of the connection; later responses are dropped, and ``dropped`` is called after each."""
@@ -106,12 +121,13 @@ class ClientConnection:
     def answer_now(self, ticket: int, *parts: Buffer, errors: Sequence[int] = (), left: int = 0) -> None:
         """Answer a request like `answer`, past `intercept`."""
         if not left:
-            self._open -= 1
+            self._open.discard(ticket)
         if self._dropped is not None:
             if not left:
                 self._dropped()
         elif not self.closed:
             self._actions.append(AnswerClient(self.number, ticket, parts, errors, left))
+        self._call_if_first()
 
     def intercept(self, ticket: int, intercept: Intercept, *, whole: bool) -> None:
         """Have ``intercept`` called with the response to a request, instead of the client getting it.
@@ -150,6 +166,7 @@ class ClientConnection:
             self.closed = True
             if not self.gone:
                 self._actions.append(CloseClient(self.number, why, told=self._refused))
+            self._call_if_first()
 
     def failed(self, what: str) -> None:
         """Log the exception being handled, which is a bug, and close the connection."""

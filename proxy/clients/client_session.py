@@ -143,7 +143,7 @@ class ClientSession:
         if self._client.closed:  # by an earlier request
             return
         try:
-            self._client.requested()
+            self._client.requested(ticket)
             self._line.in_turn(partial(self._begin, ticket, frame), len(frame), now)
         except Exception:
             self._client.failed("a request")
@@ -186,7 +186,7 @@ class ClientSession:
         """Handle the beginning of a request, after `begins_passage`."""
         try:
             request = _head(ticket, start)
-            self._client.requested()
+            self._client.requested(ticket)
             self._produce.begin(request, size, start, self._dialect, now)
         except Exception:
             self._client.failed("a request")
@@ -233,12 +233,23 @@ class ClientSession:
         """
         key = request.key
         login.check(key, NAMES[key], now)
-        if key in (HANDSHAKE, AUTHENTICATE):
+        if key == HANDSHAKE and login.done:
+            self._line.hold(len(frame))
+            handshake = self._client.contained(partial(self._log_in_again, login, request, frame))
+            self._client.when_first(request.ticket, lambda: self._line.release(self._shared.links.now, handshake))
+        elif key in (HANDSHAKE, AUTHENTICATE):
             login.handle(request, frame, now)
         elif self._claim is None and key in (INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, END_TXN):
             self._link.pass_on(request, frame, now)
         else:
             self._dispatch(request, frame, now)
+
+    def _log_in_again(self, login: RelayedLogin, request: ClientRequest, frame: Buffer, now: float) -> None:
+        if not self._client.closed:
+            try:
+                login.handle(request, frame, now)
+            except RemoteProtocolError as error:
+                self._client.close(str(error))
 
     def _logged_in(self, claim: str, mechanism: str, token: bytes, ends_at: float) -> None:
         """Act for a client as its user from now on, because upstream has let it in (mode `forward`)."""

@@ -6,6 +6,8 @@ Rules:
 - The mechanisms of the listener count: upstream may have others, such as GSSAPI, whose names of services contain hosts.
 - Other requests of a client that authenticates again close its connection, as with Apache Kafka: records for rewritten
   topics would not wait for the answer of upstream.
+- The handshake of such a client waits for the responses to its earlier requests: some wait in the proxy (EndTxn), and
+  upstream accepts none of them before the token. The response to the handshake would have to wait for theirs anyway.
 - Only the newer handshake passes (KIP-152): after the older one, tokens are no requests.
 - A refused login is logged with the name in its first token, by which the operator finds the client.
 - In mode `relay` the proxy keeps no token. In mode `forward` it passes the first one on to `Principals`, once upstream

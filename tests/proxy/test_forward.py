@@ -24,6 +24,8 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
+from ottla.proxy.clients.carried import INIT_PRODUCER_ID
+from ottla.proxy.clients.offering import AUTHENTICATE, HANDSHAKE
 from ottla.proxy.events import Left
 from ottla.proxy.listeners import ClientMode, ProxyListener
 from ottla.proxy.upstream.principals import _LATE_REFUSAL
@@ -537,6 +539,47 @@ def cut(world: Forwarding, user: str) -> None:
         if 0 in world.asked[link] and 3 not in world.asked[link][4:]:
             world.lose(link)
     world.settle()
+
+
+def test_a_client_that_authenticates_again_has_its_earlier_requests_answered_first() -> None:
+    world = Forwarding("t=rewrite")
+    world.log_in(1, "alice")
+    (link,) = world.links_of("alice")
+    world.upstream.busy = 2  # the proxy repeats InitProducerId
+    initialize = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
+    initialized = world.request(1, initialize, 4)
+    shaken = world.request(1, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    assert initialized.frame is None and shaken.frame is None and HANDSHAKE not in world.asked[link][3:]
+    world.settle(1)
+    assert initialized.parsed(InitProducerIdResponse).error_code == 0
+    assert shaken.parsed(SaslHandshakeResponse).error_code == 0
+    proven = world.request(1, SaslAuthenticateRequest(auth_bytes=plain("alice", PASSWORDS["alice"])), 1)
+    assert proven.parsed(SaslAuthenticateResponse).error_code == 0
+    assert world.asked[link][3:] == [INIT_PRODUCER_ID] * 3 + [HANDSHAKE, AUTHENTICATE]
+
+
+def test_a_client_that_leaves_while_its_handshake_waits_has_its_requests_carried_out() -> None:
+    world = Forwarding("t=rewrite")
+    world.log_in(1, "alice")
+    (link,) = world.links_of("alice")
+    world.upstream.busy = 1
+    world.request(1, InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000), 4)
+    world.request(1, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    world.core.handle(Left(1), world.now)
+    world.settle(1)
+    assert link in world.finished and world.core.idle and not world.core.buffered.total
+
+
+def test_a_client_that_loses_its_connection_while_its_handshake_waits_leaves_nothing() -> None:
+    world = Forwarding("t=rewrite")
+    world.log_in(1, "alice")
+    (link,) = world.links_of("alice")
+    world.upstream.busy = 9
+    world.request(1, InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000), 4)
+    world.request(1, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    world.lose(link)
+    world.settle(10)
+    assert 1 in world.closed and world.core.idle and not world.core.buffered.total
 
 
 def test_a_changed_password_has_clients_log_in_again_and_their_records_wait_for_that() -> None:
