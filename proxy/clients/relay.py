@@ -30,7 +30,7 @@ from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuth
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.codec.frames import parse_request, parse_response
 from ottla.codec.wire import Buffer
-from ottla.errors import RemoteProtocolError, UnsupportedSaslMechanism
+from ottla.errors import RemoteProtocolError, UnsupportedSaslMechanism, broker_error
 from ottla.proxy.clients.client_connection import ClientConnection, ClientRequest
 from ottla.proxy.clients.client_link import ClientLink
 from ottla.proxy.clients.offering import AUTHENTICATE, HANDSHAKE
@@ -162,8 +162,10 @@ class RelayedLogin:
         _, answer = parse_response(SaslHandshakeResponse, request.version, b"".join(parts)[4:])
         if answer.error_code:
             self._left = 0
-            has = ", ".join(answer.mechanisms) or "no other"
-            self._refuse(f"upstream does not accept {self._mechanism}, but {has}", answer.error_code)
+            why = f"upstream refuses SaslHandshake: {broker_error(answer.error_code, '')}"
+            if answer.error_code == UnsupportedSaslMechanism.code:
+                why = f"upstream does not accept {self._mechanism}, but {', '.join(answer.mechanisms) or 'no other'}"
+            self._refuse(why, answer.error_code)
         both = tuple(each for each in answer.mechanisms if each in self._mechanisms)
         self._client.respond(request, SaslHandshakeResponse(error_code=answer.error_code, mechanisms=both))
 

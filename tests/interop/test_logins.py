@@ -3,6 +3,7 @@
 With a wrong password, token or certificate each of them reports that, in its own words.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from ottla.brokerlite.config import BrokerConfig
 from ottla.listeners import ListenerConfig, SecurityProtocol
 from ottla.proxy.listeners import ClientMode
 from ottla.sasl_server.settings import OAuthSettings, SaslSettings
+from ottla.serve.traffic import REQUESTS
 from ottla.subject_mapping import SubjectMapping
 from ottla.testing import Broker
 from tests import tls
@@ -25,10 +27,12 @@ from tests.interop.lines import Message
 from tests.interop.logins import Config
 from tests.interop.members import CONSUMER_PROTOCOL, until
 from tests.interop.peers import AIOKAFKA, FRANZ, JAVA, KAFKAJS, LIBRDKAFKA, SARAMA, Client, PeerFailed
+from tests.interop.transacting import TRANSACTORS
 from tests.oidc import Provider
 from tests.patience import HUNG, longer_and_longer
-from tests.proxy.running import proxied
+from tests.proxy.running import ProxyThread, proxied
 from tests.proxy.secured import MECHANISMS, rules, user_file, with_passwords
+from tests.scraping import scrape
 
 pytestmark = pytest.mark.slow
 
@@ -201,6 +205,57 @@ def test_each_client_hears_that_its_token_has_expired(place: str, tmp_path: Path
         for client in OTHERS:
             expired = logins.token(client.name, provider.token(lasts=-60.0, sub="alice"), tmp_path)
             _refused(client, bootstrap, _secured(client, tmp_path) | expired, TOKEN_REFUSED[client.name])
+
+
+# -- sessions
+
+
+@pytest.mark.deep  # tests/proxy/test_forward.py has the order of the requests
+@pytest.mark.parametrize(
+    ("name", "session"),
+    [
+        ("java", 1.5),
+        ("librdkafka", 1.5),
+        ("franz-go", 4.0),  # it renews sessions 2.5 s before their end, and brokers allow that once a second
+    ],
+)
+def test_transactions_go_on_while_the_client_authenticates_again(
+    name: str, session: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    secure: dict[str, Any] = {"protocol": SecurityProtocol.SASL_SSL, "port": 0, "tls": tls.serving(ca, HOST)}
+    passed_on = SaslSettings(mechanisms=("PLAIN",), relayed=True)
+    sasl = SaslSettings(mechanisms=("PLAIN", "SCRAM-SHA-256"), max_reauth={"PLAIN": session})
+    options: dict[str, Any] = {
+        "listeners": (with_passwords(mode=ClientMode.FORWARD, **(secure | {"sasl": passed_on})),),
+        "tls": tls.of_client(ca),
+        "sasl": ottla.Plain("proxy", USERS["proxy"]),
+        "health": "127.0.0.1:0",
+    }
+    config = logins.transport(name, "SASL_SSL", tmp_path / "ca.pem")
+    config |= logins.password(name, "PLAIN", "alice", USERS["alice"])
+    with Broker(BrokerConfig(listeners=(ListenerConfig(sasl=sasl, **secure),))) as broker:
+        for user, password in USERS.items():
+            broker._call(lambda running, user=user, password=password: running.set_password(user, password))
+        broker.create_topic("t", 3)
+        with (
+            proxied(broker.bootstrap, "t=rewrite:crc32", **options) as proxy,
+            TRANSACTORS[name].start(proxy.bootstrap, "tx", config) as transactor,
+        ):
+            transactor.do("init")
+            wanted, deadline = _handshakes(proxy) + 4, time.monotonic() + HUNG
+            while _handshakes(proxy) < wanted:
+                assert time.monotonic() < deadline, "the client does not authenticate again"
+                transactor.do("begin")
+                transactor.send("t", 0, b"key", b"value")
+                transactor.do("commit")
+    assert not [each for each in caplog.messages if "closed" in each or "session" in each]
+
+
+def _handshakes(proxy: ProxyThread) -> float:
+    """How many SaslHandshakes have come to a proxy."""
+    return scrape(proxy.running.health).values(REQUESTS.name).get(("SaslHandshake",), 0.0)
 
 
 # -- certificates

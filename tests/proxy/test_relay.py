@@ -11,7 +11,7 @@ from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.codec.frames import parse_request
-from ottla.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
+from ottla.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.listeners import ClientMode, ProxyListener
 from ottla.proxy.upstream.recognition import HOLDS
@@ -149,6 +149,19 @@ def test_the_log_says_that_upstream_lacks_the_mechanism() -> None:
     world.request(1, METADATA, 9)
     world.request(2, SaslHandshakeRequest(mechanism="PLAIN"), 1)
     assert world.refused == {2: "upstream does not accept PLAIN, but SCRAM-SHA-512, GSSAPI"}
+
+
+def test_the_log_says_that_upstream_refuses_a_handshake_that_comes_too_soon() -> None:
+    world = Relaying()
+    world.log_in(1)
+    world.upstream.bend = lambda request, answer: (
+        SaslHandshakeResponse(error_code=IllegalSaslState.code, mechanisms=("PLAIN",))
+        if isinstance(request, SaslHandshakeRequest)
+        else answer
+    )
+    answer = world.request(1, SaslHandshakeRequest(mechanism="PLAIN"), 1).parsed(SaslHandshakeResponse)
+    assert answer.error_code == IllegalSaslState.code
+    assert world.refused[1].startswith("upstream refuses SaslHandshake: ILLEGAL_SASL_STATE")
 
 
 @pytest.mark.parametrize(
