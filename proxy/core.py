@@ -101,7 +101,8 @@ class ProxyCore:
         bootstrap: addresses of upstream.
         rng: randomness for pauses.
         journal: records the state that survives a restart; ``None``: no state does.
-        clock_offset: the Unix time when ``now`` was 0; ``None``: unknown.
+        wall: returns the time of day, in seconds since 1970; ``None``: it is unknown. It is called each time, because
+            the clock of ``now`` may stand still while the machine sleeps.
     """
 
     def __init__(
@@ -110,10 +111,10 @@ class ProxyCore:
         bootstrap: tuple[Address, ...],
         rng: "Random",
         journal: "Journal | None" = None,
-        clock_offset: float | None = None,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         self.actions: list[Action] = []
-        self.config, self.clock_offset = config, clock_offset
+        self.config, self.wall = config, wall
         self.rules = TopicRules(config.topics)
         self.timers = Timers()
         self._credentials = Credentials(Options(sasl=config.sasl), rng, self.timers, self.actions, lambda: None)
@@ -150,7 +151,7 @@ class ProxyCore:
         counts = RewriteCounts(self.tallies, keys, self.topics)
         self.rejecter = Rejecter(self.topics, keys, self.threads, self.buffered, counts)
         self.rewriter = Rewriter(
-            self.topics, self.admission, self.delivery, opener, self.buffered, self.at_work, counts, clock_offset
+            self.topics, self.admission, self.delivery, opener, self.buffered, self.at_work, counts, wall
         )
         self.acceptance = Acceptance(
             self.topics, self.admission, self.rewriter, self.threads, self.buffered, self.at_work, counts

@@ -213,18 +213,17 @@ async def run_proxy(
 
 def _core(config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirectory | None) -> ProxyCore:
     """Create a core, with the state of the journal if there is one."""
-    offset = time.time() - trio.current_time()
     if state is None:
         if any(rule.mode.moves for rule in config.topics):
             log.warning("no state directory: a restart fences the idempotent producers of rewritten topics")
-        return ProxyCore(config, bootstrap, random.SystemRandom(), clock_offset=offset)
+        return ProxyCore(config, bootstrap, random.SystemRandom(), wall=time.time)
     found, segment = state.recover()
-    core = ProxyCore(config, bootstrap, random.SystemRandom(), Journal(segment), offset)
+    core = ProxyCore(config, bootstrap, random.SystemRandom(), Journal(segment), time.time)
     try:
         core.restore(found, trio.current_time())
     except Exception as error:  # of any kind: with this journal every further start would fail, too
         state.set_aside(error)
-        core = ProxyCore(config, bootstrap, random.SystemRandom(), Journal(segment), offset)
+        core = ProxyCore(config, bootstrap, random.SystemRandom(), Journal(segment), time.time)
         core.restore(Noted(), trio.current_time())
     else:
         if found.producers or found.topics or found.rules:

@@ -15,6 +15,7 @@ Rules:
 import logging
 import re
 import struct
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -77,8 +78,8 @@ class ProxyContext(
     principals: Principals
     offerings: tuple[Offering, ...]
     """Each listener has its own."""
-    clock_offset: float | None
-    """The Unix time when ``now`` was 0; ``None``: unknown."""
+    wall: Callable[[], float] | None
+    """Returns the time of day, in seconds since 1970; ``None``: it is unknown."""
 
 
 class ClientSession:
@@ -104,7 +105,7 @@ class ClientSession:
         self._login: RelayedLogin | None = None
         """The client logs in to upstream itself; ``None``: the proxy speaks for it there."""
         if mechanisms:
-            self._login = RelayedLogin(self._client, self._link, mechanisms, accepted, shared.clock_offset)
+            self._login = RelayedLogin(self._client, self._link, mechanisms, accepted, shared.wall)
         self._user: Principal | None = None
         """The user as whom the proxy acts for the client; ``None``: the proxy's, or the client has not logged in."""
         self._addresses = AddressHandler(self._client, self._link, shared)

@@ -56,7 +56,7 @@ class RelayedLogin:
     Args:
         mechanisms: the listener lets these pass.
         accepted: gets the token (mode `forward`); ``None``: no token is kept.
-        clock_offset: the Unix time when ``now`` was 0; ``None``: unknown.
+        wall: returns the time of day, in seconds since 1970; ``None``: it is unknown.
 
     Attributes:
         done: upstream has let the client in.
@@ -68,10 +68,10 @@ class RelayedLogin:
         link: ClientLink,
         mechanisms: Sequence[str],
         accepted: Accepted | None = None,
-        clock_offset: float | None = None,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         self._client, self._link, self._mechanisms = client, link, tuple(mechanisms)
-        self._accepted, self._clock_offset = accepted, clock_offset
+        self._accepted, self._wall = accepted, wall
         self.done = False
         self._ends_at = math.inf
         """When the session ends, at the latest: upstream counts from a later time."""
@@ -210,4 +210,4 @@ class RelayedLogin:
 
     def _end_of(self, token: bytes) -> float:
         expiry = expiry_of(token) if self._mechanism == "OAUTHBEARER" else None
-        return math.inf if expiry is None or self._clock_offset is None else expiry - self._clock_offset
+        return math.inf if expiry is None or self._wall is None else self._asked_at + expiry - self._wall()

@@ -21,6 +21,7 @@ Rules:
 
 import logging
 import math
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 
@@ -67,7 +68,7 @@ class Rewriter:
     """Delivers the accepted batches of clients, and tells the outcomes.
 
     Args:
-        clock_offset: the Unix time when ``now`` was 0; ``None``: unknown.
+        wall: returns the time of day, in seconds since 1970; ``None``: it is unknown.
 
     Attributes:
         unsettled, unsettled_records: the accepted batches that are not settled yet, and their records.
@@ -82,9 +83,9 @@ class Rewriter:
         buffered: Buffered,
         at_work: ProducersAtWork,
         counts: RewriteCounts,
-        clock_offset: float | None,
+        wall: Callable[[], float] | None,
     ) -> None:
-        self._clock_offset = clock_offset
+        self._wall = wall
         self._topics, self._admission, self._delivery = topics, admission, delivery
         self._opener, self._buffered, self._at_work, self._counts = opener, buffered, at_work, counts
         self.unsettled = self.unsettled_records = 0
@@ -303,7 +304,7 @@ class Rewriter:
         """Why upstream would refuse a batch, or a copy; a batch with stored records is not judged again."""
         if batch.left_out:
             return None
-        time_ms = None if self._clock_offset is None else int((now + self._clock_offset) * 1000)
+        time_ms = None if self._wall is None else int(self._wall() * 1000)
         for topic in batch.topics:
             refusal = judged(batch.batch, batch.records, self._topics.configs.of(topic, now), time_ms)
             if refusal is not None:

@@ -10,15 +10,18 @@ Rules:
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ottla.errors import OttlaError
 from ottla.proxy.events import Address
 
-if TYPE_CHECKING:
-    from ottla.proxy.upstream.link import UpstreamLink
-
 HOLDS = 5.0
+
+
+class Link(Protocol):
+    """An upstream connection."""
+
+    def close(self) -> None: ...
 
 
 class Connect(Protocol):
@@ -31,7 +34,7 @@ class Connect(Protocol):
         *,
         ready: Callable[[float], None],
         lost: Callable[[OttlaError, float], None],
-    ) -> "UpstreamLink": ...
+    ) -> Link: ...
 
 
 class Recognition:
@@ -49,7 +52,7 @@ class Recognition:
         failed: Callable[[Address, OttlaError, float], None],
     ) -> None:
         self._connect, self._recognized, self._failed = connect, recognized, failed
-        self._links: dict[Address, UpstreamLink] = {}
+        self._links: dict[Address, Link] = {}
         """Those on which a broker is asked now."""
         self._until: dict[Address, float] = {}
 

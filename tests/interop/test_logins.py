@@ -6,6 +6,7 @@ With a wrong password, token or certificate each of them reports that, in its ow
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +238,7 @@ def test_transactions_go_on_while_the_client_authenticates_again(
     config |= logins.password(name, "PLAIN", "alice", USERS["alice"])
     with Broker(BrokerConfig(listeners=(ListenerConfig(sasl=sasl, **secure),))) as broker:
         for user, password in USERS.items():
-            broker._call(lambda running, user=user, password=password: running.set_password(user, password))
+            broker._call(methodcaller("set_password", user, password))
         broker.create_topic("t", 3)
         with (
             proxied(broker.bootstrap, "t=rewrite:crc32", **options) as proxy,

@@ -263,6 +263,8 @@ class World:
         self.journal_bytes = SEGMENT_BYTES
         self._has_journal = journal
         self.now = 100.0
+        self.slept = 0.0
+        """Seconds for which the machine has slept, and ``now`` with it."""
         self._rules, self._options = rules, options
         self.held: set[int] = set()
         self.closed: dict[int, str] = {}
@@ -293,7 +295,7 @@ class World:
         journal = None
         if self._has_journal:
             journal = Journal(1 + max((each.segment for each in self.stored), default=0), self.journal_bytes)
-        self.core = ProxyCore(config, self._bootstrap, Random(0), journal, UNIX_TIME - 100.0)
+        self.core = ProxyCore(config, self._bootstrap, Random(0), journal, self._wall)
         if journal is not None:
             if self.abandoned:
                 self._abandon()
@@ -308,6 +310,9 @@ class World:
         """Link -> the beginning of a request."""
         self.listens: list[int] = []
         self.settle()
+
+    def _wall(self) -> float:
+        return UNIX_TIME - 100.0 + self.now + self.slept
 
     def use(self, *rules: str) -> None:
         """Replace the proxy by a new one with other rules."""

@@ -500,6 +500,15 @@ def test_a_session_without_a_length_ends_with_its_token() -> None:
     assert stored(world) == [b"1"]
 
 
+def test_the_end_of_a_token_is_told_by_the_time_of_day_at_its_login() -> None:
+    world = Forwarding("t=rewrite")
+    world.slept = 970.0  # meanwhile the clock of the events stands still
+    world.shake(1, "OAUTHBEARER", bearer(jwt(sub="alice", exp=UNIX_TIME + 1000)))
+    assert world.send_value(1, b"1").code == 0
+    world.settle(40)
+    assert world.send_value(1, b"2").frame is None and "has ended" in world.closed[1]
+
+
 @pytest.mark.parametrize("renewing", [False, True])
 def test_a_token_that_is_over_but_within_upstreams_clock_skew_harms_no_other_client(renewing: bool) -> None:
     """Apache Kafka lets it in, with a session of no length, and closes the connection at the next request."""

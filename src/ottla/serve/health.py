@@ -16,7 +16,7 @@ import trio
 
 from ottla.config_file import Reloaded
 from ottla.errors import ConfigurationError
-from ottla.serve.http_exchange import Response, end_response, is_near, read_request, send_response, serve_http
+from ottla.serve.http_exchange import Response, Stream, is_near, send_response, serve_http
 from ottla.serve.listener import listen
 from ottla.serve.outbox import hang_up
 from ottla.server_metrics import Collect
@@ -26,8 +26,6 @@ log = logging.getLogger("ottla.serve")
 Reload = Callable[[], Reloaded]
 """Reads the configuration file again; raises `ConfigurationError` if it cannot be used."""
 
-_READ_TIMEOUT = 1.0
-"""Seconds for a request. Silent connections take the places of probes until then."""
 _REQUEST_TIMEOUT = 5.0
 """Seconds for a response of a few bytes."""
 _SCRAPE_TIMEOUT = 10.0
@@ -55,25 +53,21 @@ class HealthServer:
         self._scrapes = trio.CapacityLimiter(_SCRAPES)
         self._metrics = _metrics_page()
 
-    async def answer(self, stream: trio.abc.HalfCloseableStream) -> None:
-        """Answer the request of one connection, within a few seconds, and close the connection."""
-        try:
-            with trio.move_on_after(_READ_TIMEOUT) as scope:
-                method, path = await read_request(stream)
-                scope.deadline = trio.current_time() + _REQUEST_TIMEOUT
-                if path == b"/reload":
-                    await send_response(stream, self._reloaded(method, near=is_near(stream)))
-                elif path == b"/metrics":
-                    scope.deadline = trio.current_time() + _SCRAPE_TIMEOUT
-                    async with self._scrapes:
-                        await send_response(stream, await self._scraped())
-                else:
-                    await send_response(stream, self._probed(path))
-            if not scope.cancelled_caught:
-                await end_response(stream)
-        except (trio.BrokenResourceError, OSError):  # the client has gone
-            pass
-        await trio.aclose_forcefully(stream)
+    async def answer(self, stream: Stream, method: bytes, path: bytes) -> None:
+        """Answer one request.
+
+        Raises:
+            TooSlowError: the client does not read the response within some seconds.
+        """
+        with trio.fail_after(_REQUEST_TIMEOUT) as scope:
+            if path == b"/reload":
+                await send_response(stream, self._reloaded(method, near=is_near(stream)))
+            elif path == b"/metrics":
+                scope.deadline = trio.current_time() + _SCRAPE_TIMEOUT
+                async with self._scrapes:
+                    await send_response(stream, await self._scraped())
+            else:
+                await send_response(stream, self._probed(path))
 
     async def _scraped(self) -> Response:
         try:

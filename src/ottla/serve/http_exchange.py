@@ -2,18 +2,27 @@
 
 Rules:
 - A connection has one request. Its response ends with the connection.
-- An address has a bound of connections, within the descriptors that the server keeps for itself. Others wait in the
-  system's backlog, where they take none.
+- An address has a bound of connections, within the descriptors that the server keeps for itself. While all responses
+  are under way, others wait in the system's backlog, where they take none.
+- A client has a second for its request, and a second to close the connection. Of too many that are waited for, the
+  oldest is closed, so that silent clients do not delay probes.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from ipaddress import ip_address
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import trio
 
-CLOSE_TIMEOUT = 1.0
+Stream: TypeAlias = trio.abc.HalfCloseableStream
+Answer = Callable[[Stream, bytes, bytes], Awaitable[None]]
+"""Answers a request, which has this method and this path without parameters; raises ``TooSlowError``."""
+
+_READ_TIMEOUT = 1.0
+"""Seconds for a request."""
+_CLOSE_TIMEOUT = 1.0
 """Seconds for a client to close a connection whose response is sent."""
 _LONGEST_REQUEST = 8192
 _LONGEST_REST = 2**20
@@ -30,40 +39,71 @@ class Response(NamedTuple):
     content_type: str = "text/plain; charset=utf-8"
 
 
-async def serve_http(
-    listeners: Sequence[trio.abc.Listener[Any]], answer: Callable[[Any], Awaitable[None]], most: int
-) -> None:
-    """Call ``answer`` with each connection, with at most ``most`` at a time, until cancelled."""
-    room = trio.Semaphore(most)
+async def serve_http(listeners: Sequence[trio.abc.Listener[Any]], answer: Answer, most: int) -> None:
+    """Call ``answer`` with each request, until cancelled; ``most`` connections are open at a time."""
+    places = HttpPlaces(answer, most)
+    await trio.serve_listeners(places.serve, [_Bounded(each, places) for each in listeners])
 
-    async def answered(stream: trio.abc.Stream) -> None:
+
+class HttpPlaces:
+    """Half of the connections wait for their clients, and half get a response."""
+
+    def __init__(self, answer: Answer, most: int) -> None:
+        self._answer, self._most_waiting = answer, most // 2
+        self._waiting: dict[trio.CancelScope, None] = {}
+        """Of the connections that wait for their clients, the oldest first."""
+        self._answering = trio.CapacityLimiter(most - most // 2)
+
+    async def serve(self, stream: Stream) -> None:
+        """Read the request of one connection, have it answered, and close the connection."""
         try:
-            await answer(stream)
-        finally:
-            room.release()
+            with self._patience(_READ_TIMEOUT):
+                method, path = await _read_request(stream)
+            async with self._answering:
+                await self._answer(stream, method, path)
+            with self._patience(_CLOSE_TIMEOUT):
+                await _end_response(stream)
+        except (trio.BrokenResourceError, trio.TooSlowError, OSError):  # the client has gone, or is too slow
+            pass
+        await trio.aclose_forcefully(stream)
 
-    await trio.serve_listeners(answered, [_Bounded(each, room) for each in listeners])
+    @contextmanager
+    def _patience(self, seconds: float) -> Iterator[None]:
+        """Wait for a client for so long, or until too many newer ones are waited for.
+
+        Raises:
+            TooSlowError: it did not do what it has to do.
+        """
+        with trio.fail_after(seconds) as scope:
+            self._waiting[scope] = None
+            if len(self._waiting) > self._most_waiting:
+                next(iter(self._waiting)).cancel()
+            try:
+                yield
+            finally:
+                del self._waiting[scope]
+
+    async def free(self) -> None:
+        """Wait until a request can be answered."""
+        async with self._answering:
+            pass
 
 
 class _Bounded(trio.abc.Listener[Any]):
-    """Accepts a connection once there is room for it."""
+    """Accepts a connection once its request could be answered."""
 
-    def __init__(self, listener: trio.abc.Listener[Any], room: trio.Semaphore) -> None:
-        self._listener, self._room = listener, room
+    def __init__(self, listener: trio.abc.Listener[Any], places: HttpPlaces) -> None:
+        self._listener, self._places = listener, places
 
     async def accept(self) -> Any:
-        await self._room.acquire()
-        try:
-            return await self._listener.accept()
-        except BaseException:
-            self._room.release()
-            raise
+        await self._places.free()
+        return await self._listener.accept()
 
     async def aclose(self) -> None:
         await self._listener.aclose()
 
 
-async def read_request(stream: trio.abc.Stream) -> tuple[bytes, bytes]:
+async def _read_request(stream: trio.abc.ReceiveStream) -> tuple[bytes, bytes]:
     """Read a request, and return its method, and its path without parameters."""
     request = b""
     while not _HEAD_END.search(request) and len(request) < _LONGEST_REQUEST:
@@ -94,13 +134,12 @@ async def send_response(stream: trio.abc.Stream, response: Response) -> None:
     await stream.send_all(head.encode() + response.body)
 
 
-async def end_response(stream: trio.abc.HalfCloseableStream) -> None:
+async def _end_response(stream: Stream) -> None:
     """Tell the client that the response is complete, and wait until it closes the connection.
 
     Closing a connection with unread bytes, such as a body, resets it, and the client loses the end of the response.
     """
     await stream.send_eof()
     rest = 0
-    with trio.move_on_after(CLOSE_TIMEOUT):
-        while rest < _LONGEST_REST and (data := await stream.receive_some(2**16)):
-            rest += len(data)
+    while rest < _LONGEST_REST and (data := await stream.receive_some(2**16)):
+        rest += len(data)

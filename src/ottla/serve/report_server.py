@@ -1,7 +1,7 @@
 """Answers ``GET /report`` at an address of its own, because a report is not for everybody who may probe a server.
 
 Rules:
-- The address has no login. At most `_REPORTS` responses are made or sent at a time.
+- The address has no login. At most two responses are made or sent at a time.
 - Other tasks run between the pieces of a report.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import trio
 
-from ottla.serve.http_exchange import Response, end_response, read_request, send_response, serve_http
+from ottla.serve.http_exchange import Response, Stream, send_response, serve_http
 from ottla.serve.listener import listen
 from ottla.serve.outbox import hang_up
 
@@ -20,9 +20,9 @@ Report = Callable[[], Iterator[str]]
 """Returns the pieces of a report, as JSON."""
 
 _TIMEOUT = 10.0
-"""Seconds for a request and its response."""
-_REPORTS = 2
+"""Seconds for a response."""
 _CONNECTIONS = 4
+"""Half of them may get a response."""
 
 
 class ReportServer:
@@ -30,20 +30,15 @@ class ReportServer:
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        self._reports = trio.CapacityLimiter(_REPORTS)
 
-    async def answer(self, stream: trio.abc.HalfCloseableStream) -> None:
-        """Answer the request of one connection, and close the connection."""
-        try:
-            with trio.move_on_after(_TIMEOUT) as scope:
-                method, path = await read_request(stream)
-                async with self._reports:
-                    await send_response(stream, await self._response(method, path))
-            if not scope.cancelled_caught:
-                await end_response(stream)
-        except (trio.BrokenResourceError, OSError):  # the client has gone
-            pass
-        await trio.aclose_forcefully(stream)
+    async def answer(self, stream: Stream, method: bytes, path: bytes) -> None:
+        """Answer one request.
+
+        Raises:
+            TooSlowError: the client does not read the response within some seconds.
+        """
+        with trio.fail_after(_TIMEOUT):
+            await send_response(stream, await self._response(method, path))
 
     async def _response(self, method: bytes, path: bytes) -> Response:
         if path != b"/report":
