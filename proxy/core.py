@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.acl.audit import Audit
+from ottla.client_info import ANONYMOUS
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.wire import Buffer
 from ottla.complaints import Complaints
@@ -260,6 +261,7 @@ class ProxyCore:
             case RequestContinued(client, data):
                 self._sessions[client].go_on(data, now)
             case Left(client):
+                self.buffered.left(client)
                 if session := self._sessions.pop(client, None):
                     with contained("a client has left"):
                         session.left(now)
@@ -396,6 +398,8 @@ class ProxyCore:
             session = ClientSession(self, event.client, event.node, event.peer, event.listener, info)
             self._sessions[event.client] = session
             self.at_work.arrived(event.client, Origin(event.client, event.peer).host)
+            if info.principal != ANONYMOUS:
+                self.buffered.belongs(event.client, info.principal)
         session.request(event.ticket, event.frame, now)
 
     def _on_link(self, number: int, step: Callable[[UpstreamLink], None], now: float) -> None:
@@ -433,15 +437,18 @@ class ProxyCore:
             return
         if buffered.total > full:
             self.delivery.give_back_of_the_gone(now)
-        share = buffered.share
         if buffered.total > full:
-            greedy = frozenset(each for each, size in buffered.of.items() if size >= share and each in self._sessions)
+            greedy = frozenset(
+                each for each, size in buffered.of.items() if each in self._sessions and size >= buffered.share(each)
+            )
             self._set_held(greedy - self._held, True)
             self._log_held(now)
         if buffered.total <= full // 2:
             self._set_held(self._held, False)
         else:
-            self._set_held(frozenset(each for each in self._held if buffered.of[each] < share // 2), False)
+            self._set_held(
+                frozenset(each for each in self._held if buffered.of.get(each, 0) < buffered.share(each) // 2), False
+            )
 
     def _log_held(self, now: float) -> None:
         if self._held and now >= self._held_logged_at + _HELD_LOGGED:

@@ -80,6 +80,7 @@ from ottla.serve import (
     PendingAnswer,
     serve_report,
 )
+from ottla.serve.newcomers import host_of
 from ottla.server_metrics import Samples
 
 log = logging.getLogger("ottla.proxy")
@@ -403,6 +404,7 @@ class _Driver:
         if settings.mode.at_upstream and settings.sasl is not None:
             self._listener.newcomers.arrived(connection, settings.sasl.max_receive)
         self.clients[connection.id] = connection
+        self.core.buffered.belongs(connection.id, host_of(connection))
         self._tickets[connection.id] = {}
 
     def left(self, connection: AcceptedConnection) -> None:

@@ -266,6 +266,7 @@ class ClientSession:
             self._client.close("another user has logged in on the connection")
             return
         self._user = user
+        self._shared.buffered.belongs(self._client.number, user.name)
         self._info.authenticated(user.name, ends_at)
         self._produce.acts_for(user)
         self._transactions.acts_for(user)

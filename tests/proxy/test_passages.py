@@ -228,7 +228,26 @@ def test_within_the_budget_each_client_takes_what_it_needs_and_above_it_only_its
     assert not budget.allows(1, 1) and budget.allows(2, 2**20) and not budget.allows(2, 8 * 2**20)
     for client in range(2, 34):
         budget.count(client, 1000)
-    assert budget.window(1) == budget.share == 8 * 2**20 // 33 > LEAST_WINDOW
+    assert budget.window(1) == budget.share(1) == 8 * 2**20 // 33 > LEAST_WINDOW
     for client in range(34, 1000):
         budget.count(client, 1000)
     assert budget.window(1) == LEAST_WINDOW
+
+
+def test_many_connections_of_a_user_or_a_host_have_one_share_together() -> None:
+    budget = Buffered(8 * 2**20)
+    for client in range(100):
+        budget.belongs(client, "one host")
+        budget.count(client, 2**17)
+    budget.belongs(100, "another host")
+    assert not budget.allows(0, 1) and budget.allows(100, 2 * 2**20) and not budget.allows(100, 3 * 2**20)
+    budget.count(100, 2 * 2**20)
+    budget.belongs(101, "another host")
+    assert budget.share(100) == 4 * 2**20 and budget.share(101) == 2 * 2**20
+    budget.belongs(0, "User:alice")
+    assert budget.share(0) == 8 * 2**20 // 3
+    for client in range(101):
+        budget.left(client)
+        budget.count(client, -budget.of.get(client, 0))
+    budget.left(101)
+    assert budget.total == 0 and not (budget.of or budget._clients or budget._owners)
