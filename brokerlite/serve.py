@@ -59,6 +59,7 @@ from ottla.serve import (
     Service,
     serve_health,
 )
+from ottla.serve.established import spare
 from ottla.server_metrics import Histogram, Samples
 from ottla.topic_configs import of_strings
 
@@ -171,7 +172,8 @@ async def run_broker(
     with _data_path(config) as path:
         chores, service = _Chores(), _BrokerService()
         # The listener opens before the folder is created: a broker that cannot listen leaves no folder behind.
-        connections = min(config.max_connections, descriptors_for_connections())
+        room = descriptors_for_connections()
+        connections = min(config.max_connections, room - spare(room))
         listener = Listener(
             ListenerLimits(max_frame=config.max_request_bytes, max_connections=connections, pipeline=config.pipeline)
         )

@@ -7,6 +7,8 @@ is accepted without one for its upstream connection would only wait. The journal
 import logging
 import resource
 
+from ottla.serve.established import spare
+
 log = logging.getLogger("ottla.proxy")
 
 OF_A_CLIENT = 3
@@ -17,7 +19,7 @@ OWN = 50
 
 def needed(connections: int) -> int:
     """The descriptors that a proxy with so many client connections needs."""
-    return OWN + OF_A_CLIENT * connections
+    return OWN + OF_A_CLIENT * connections + spare(connections)
 
 
 def fitting(connections: int) -> int:
@@ -25,7 +27,8 @@ def fitting(connections: int) -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY or limit >= needed(connections):
         return connections
-    fit = max((limit - OWN) // OF_A_CLIENT, 1)
+    room = limit - OWN
+    fit = max((room - spare(room // OF_A_CLIENT)) // OF_A_CLIENT, 1)
     log.warning(
         "limit of open files is too low for max-connections, the proxy accepts fewer",
         extra={"limit": limit, "needed": needed(connections), "max_connections": connections, "accepted": fit},

@@ -551,7 +551,7 @@ async def test_there_are_no_more_connections_than_allowed(clock: MockClock, capl
             await closed(surplus)
         assert [record.getMessage() for record in caplog.records] == ["connection refused: 3 are open"]
         await last.aclose()
-        await until(lambda: desk.left)
+        await until(lambda: len(desk.left) == 2)
         async with peer(place) as stream:
             await stream.send_all(framed(b"room again"))
             assert await received(stream, 14) == framed(b"room again")

@@ -3,7 +3,7 @@
 import itertools
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -177,6 +177,31 @@ async def test_a_host_of_many_strangers_makes_room_for_the_only_one_of_another(
         assert await log_in(oldest, SECRET) == 0
         for each in strangers:
             await each.aclose()
+
+
+async def test_when_all_connections_are_taken_a_user_with_fewer_gets_one_of_the_user_with_the_most(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk(echo)
+    async with guarded(desk) as (_, place), AsyncExitStack() as stack:
+        greedy = []
+        for _ in range(ROOMY.max_connections):
+            greedy.append(await stack.enter_async_context(peer(place)))
+            assert await log_in(greedy[-1], SECRET) == 0
+            await trio.sleep(2)  # the first one has been idle for longest
+        other = await stack.enter_async_context(peer(place))
+        assert await log_in(other, "bob's", "bob") == 0
+        await closed(greedy[0])
+        assert place.open == ROOMY.max_connections
+        surplus = await stack.enter_async_context(peer(place))
+        with pytest.raises(AssertionError, match="closed after 0 bytes"):
+            await log_in(surplus, SECRET)
+        await other.send_all(frames.framed(REQUEST))
+        assert await received(other, 4 + len(REQUEST)) == frames.framed(REQUEST)
+    assert [each for each in caplog.messages if "20 are open" in each] == [
+        "connection closed, to make room for User:bob: 20 are open",
+        "connection refused: 20 are open",
+    ]
 
 
 async def test_hosts_take_turns_while_passwords_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:

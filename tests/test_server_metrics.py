@@ -198,7 +198,7 @@ async def test_a_listener_counts_requests_bytes_and_connections() -> None:
     sent = sum(map(len, (metadata, metadata, fetch, nonsense, b"GET / HTTP/1.1\r\n\r\n")))
     assert scraped.value("kafka_server_socket_server_metrics_incoming_byte_total") == sent
     assert scraped.value("kafka_server_socket_server_metrics_outgoing_byte_total") == 4 * len(b"answer")
-    assert scraped.value("kafka_server_socket_server_metrics_connection_creation_total") == 3
+    assert scraped.value("kafka_server_socket_server_metrics_connection_creation_total") == 4
     assert scraped.value("kafka_server_socket_server_metrics_connection_count", listener="PLAINTEXT") == 2
     assert scraped.values("ottla_server_connections_refused_total") == {
         ("limit",): 1,

@@ -13,6 +13,7 @@ the rest that the socket does not accept at once. The service's methods are plai
     incoming.py     bytes from a socket, cut into frames
     sasl_service.py    passes on requests of authenticated clients only
     newcomers.py    closes connections that do not authenticate
+    established.py  shares the others among users
     host_turns.py   lets hosts take turns while passwords and tokens are checked
     outbox.py       parts for a socket that are not written yet
     listener_context.py  `ListenerLimits`, and the shared state of all connections

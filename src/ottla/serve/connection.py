@@ -3,7 +3,6 @@
 import errno
 import itertools
 import logging
-import math
 import select
 import socket
 import time
@@ -111,8 +110,8 @@ class AcceptedConnection:
         """The TLS handshake is done, or there is none."""
         self._was_active = False
         """An answer was given since the last `look`."""
-        self._active_at = -math.inf
-        """The time of the last `look` at which that was so."""
+        self.active_at = trio.current_time()
+        """The time of the last `look` at which that was so; at first, of its beginning."""
         self._draining = False
         self._unhanded: Iterator[Buffer] | None = None
         """Frames that have arrived and wait until they may be passed to the service."""
@@ -198,13 +197,13 @@ class AcceptedConnection:
     def look(self, now: float) -> None:
         """Close the connection if the peer has been silent for too long, or is gone; called now and then."""
         if self._receiver.was_active() or self._was_active:
-            self._was_active, self._active_at = False, now
+            self._was_active, self.active_at = False, now
         if not self._receiver.is_waiting:
             self._receiver.rest()
             self._waiting.unpark_all()  # see `_unread`
         elif self._receiver.stalled(now) >= self._limits.write and self._shared.frames.is_wanted:
             self.close(f"sent too little of a request in {self._limits.write:g} s, while others wait for its memory")
-        elif (silent := now - self._active_at) >= self._limits.write:
+        elif (silent := now - self.active_at) >= self._limits.write:
             if self._passing:  # the service has a part of the request, and waits for the rest
                 self.close(f"sent nothing of a request for {silent:.0f} s")
             elif silent >= self._limits.idle and not (self._answers or self.unsent):  # otherwise it waits, or reads
@@ -217,6 +216,7 @@ class AcceptedConnection:
                 if not self._agreed:
                     self._shared.newcomers.arrived(self)
                 self._service.connected(self)
+                self._shared.newcomers.begun(self)
                 try:
                     with self._scope:
                         async with trio.open_nursery() as nursery:
@@ -253,6 +253,7 @@ class AcceptedConnection:
     def _end(self) -> None:
         self._over = True
         self._shared.newcomers.left(self)
+        self._shared.established.left(self)
         self._count_unsent(-self.unsent)
         self._release()
         self._count_small(0)
@@ -296,8 +297,8 @@ class AcceptedConnection:
         while (frames := await self._receiver.frames()) is not None:
             if self._tls is not None and not self._agreed and self._tls.agreed:
                 self._agreed = True
-                self._shared.newcomers.secured(self)
                 self.session.presents(self._tls.subject)
+                self._shared.newcomers.secured(self)
             await self._hand_out(frames)
             if self._tls is None and (start := self._receiver.begun) is not None and await self._begins(start):
                 if not await self._pass_on():

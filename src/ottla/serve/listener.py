@@ -17,6 +17,7 @@ from ottla.client_info import ClientInfo
 from ottla.complaints import INTERVAL
 from ottla.errors import ConfigurationError
 from ottla.serve.connection import AcceptedConnection, Service
+from ottla.serve.established import spare
 from ottla.serve.listener_context import ListenerContext, ListenerLimits
 from ottla.serve.memory import Budget, Memory
 from ottla.serve.outbox import bare, hang_up
@@ -69,6 +70,7 @@ class Listener:
         self._limits = limits or ListenerLimits()
         self._connections: set[AcceptedConnection] = set()
         self._shared = ListenerContext(self._limits, self._connections, budget)
+        self._most = self._limits.max_connections + spare(self._limits.max_connections)
         self._numbers = itertools.count(1)
         self._ports: list[_Port] = []
         self.newcomers = self._shared.newcomers
@@ -208,7 +210,7 @@ class Listener:
         """
         if self._nursery is None:  # `run` has ended
             sock.close()
-        elif len(self._connections) >= self._limits.max_connections:
+        elif len(self._connections) >= self._most and not self.newcomers.make_room():
             self._shared.traffic.refused(Refusal.LIMIT)
             self._shared.complain(f"connection refused: {len(self._connections)} are open", session)
             sock.close()

@@ -12,6 +12,7 @@ from ottla.codec.frames import MAX_FRAME
 from ottla.codec.inbox import Blocks
 from ottla.complaints import Complaints
 from ottla.serve.access_log import AccessLog
+from ottla.serve.established import Established
 from ottla.serve.memory import Budget, Memory
 from ottla.serve.newcomers import Newcomers
 from ottla.serve.observer_thread import ObserverThread
@@ -70,13 +71,18 @@ class ListenerContext:
     frames: Memory = field(init=False)
     newcomers: Newcomers = field(init=False)
     """The connections whose clients have not authenticated yet."""
+    established: Established = field(init=False)
+    """The others."""
     unsent: int = 0
     """Bytes of answers of all connections that their peers have not read yet."""
 
     def __post_init__(self) -> None:
         self.frames = Memory(self.limits.all_frames, self.budget)
         limits = self.limits
-        self.newcomers = Newcomers(limits.max_connections, limits.handshake, self.traffic, self.complain)
+        self.established = Established(limits.max_connections, self.traffic, self.complain)
+        self.newcomers = Newcomers(
+            limits.max_connections, limits.handshake, self.traffic, self.complain, self.established.enter
+        )
 
     def observe(self, observer: ObserverThread) -> None:
         """Have an observer called for each request that is answered, until `ignore`."""

@@ -8,6 +8,7 @@ Rules:
 - Before a login by SASL, a request has at most the bytes that the service allows.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,6 +27,8 @@ class Arrival(Protocol):
 
     session: ClientInfo
 
+    @property
+    def active_at(self) -> float: ...
     @property
     def is_secured(self) -> bool: ...
     def limit_frames(self, size: int | None = None) -> None: ...
@@ -67,10 +70,18 @@ class Newcomers:
     Args:
         max_connections: of the listener.
         handshake: seconds until a client must have authenticated.
+        settled: called with a connection whose client has authenticated, or need not.
     """
 
-    def __init__(self, max_connections: int, handshake: float, traffic: ListenerTraffic, complain: Complain) -> None:
-        self._handshake, self._traffic, self._complain = handshake, traffic, complain
+    def __init__(
+        self,
+        max_connections: int,
+        handshake: float,
+        traffic: ListenerTraffic,
+        complain: Complain,
+        settled: Callable[["Arrival"], None],
+    ) -> None:
+        self._handshake, self._traffic, self._complain, self._settled = handshake, traffic, complain, settled
         self._hosts: dict[str, dict[Arrival, _Newcomer]] = {}
         """Host -> its newcomers, the oldest first; no host is without one."""
         self._count = 0
@@ -100,7 +111,7 @@ class Newcomers:
         theirs = self._hosts.get(host_of(connection), {})
         if (newcomer := theirs.get(connection)) is None:
             if self._count >= self._most:
-                self._make_room()
+                self.make_room()
             newcomer = _Newcomer(trio.current_time() + self._handshake)
             self._hosts.setdefault(host_of(connection), {})[connection] = newcomer
             self._count += 1
@@ -108,16 +119,26 @@ class Newcomers:
             newcomer.needs_login()
             connection.limit_frames(max_receive)
 
+    def begun(self, connection: Arrival) -> None:
+        """A connection has begun; it may be no newcomer."""
+        if connection not in self._hosts.get(host_of(connection), {}):
+            self._settled(connection)
+
     def secured(self, connection: Arrival) -> None:
-        """The TLS handshake is done."""
+        """The TLS handshake is done, and the session has the client's principal if that has told it."""
         newcomer = self._hosts.get(host_of(connection), {}).get(connection)
         if newcomer is not None and not newcomer.logs_in:
             self.left(connection)
+            self._settled(connection)
 
     def authenticated(self, connection: Arrival) -> None:
-        """The client has authenticated: from now on its requests may have `ListenerLimits.max_frame` bytes."""
+        """The client has authenticated, and the session has its principal, unless only upstream knows that.
+
+        From now on its requests may have `ListenerLimits.max_frame` bytes.
+        """
         if self.left(connection):
             connection.limit_frames()
+            self._settled(connection)
 
     def left(self, connection: Arrival) -> bool:
         """Forget a connection; return whether it was a newcomer."""
@@ -141,7 +162,10 @@ class Newcomers:
         what = "authentication failed" if connection.is_secured else "connection refused"
         self._complain(f"{what}: {why}", connection.session, kind)
 
-    def _make_room(self) -> None:
+    def make_room(self) -> bool:
+        """Close the oldest newcomer of the host with the most; return whether there was one."""
+        if not self._count:
+            return False
         theirs = max(self._hosts.values(), key=len)
         connection, newcomer = next(iter(theirs.items()))
         why = f"{self._count} connections have not authenticated yet, and this is the oldest of the host with the most"
@@ -150,6 +174,7 @@ class Newcomers:
             connection.close(why)
         else:
             self._close(connection, why)
+        return True
 
     def _close(self, connection: Arrival, why: str) -> None:
         self.failed(connection, why)

@@ -93,8 +93,8 @@ class SaslService(Service):
         match step:
             case SaslAnswer(frame=frame, errors=errors):
                 if session.login is not None:
-                    self._newcomers.authenticated(connection)
                     connection.session.authenticated(session.principal, session.ends_at)
+                    self._newcomers.authenticated(connection)
                 answer.send(frame, errors=errors)
             case Check():
                 connection.hold(True)

@@ -1,0 +1,61 @@
+"""Shares the connections that a listener may have among its users.
+
+Rules:
+- When all are taken, a new connection closes the one that has been idle for longest of the user with the most. It is
+  closed itself if its own user would then have as many: clients of one user do not close each other's connections.
+- A client that does not log in belongs to its host; a host with IPv6 has a whole network of addresses.
+- A connection counts once its client has authenticated, or at once if it need not. Those that have not yet are
+  newcomers (`ottla.serve.newcomers`), and `spare` of them find a place even if all others are taken.
+"""
+
+from ottla.addresses import network_of
+from ottla.client_info import ANONYMOUS, ClientInfo
+from ottla.serve.newcomers import Arrival, Complain
+from ottla.serve.traffic import ListenerTraffic, Refusal
+
+
+def spare(most: int) -> int:
+    """The places for newcomers beside ``most`` connections."""
+    return max(1, min(most // 20, 100))
+
+
+class Established:
+    """Closes connections beyond ``most``."""
+
+    def __init__(self, most: int, traffic: ListenerTraffic, complain: Complain) -> None:
+        self._most, self._traffic, self._complain = most, traffic, complain
+        self._of: dict[str, dict[Arrival, None]] = {}
+        """Owner -> its connections; no owner is without one."""
+        self._owners: dict[Arrival, str] = {}
+
+    def enter(self, connection: Arrival) -> None:
+        """Count a connection whose user is known."""
+        owner = self._owners[connection] = _owner_of(connection.session)
+        theirs = self._of.setdefault(owner, {})
+        theirs[connection] = None
+        if len(self._owners) <= self._most:
+            return
+        largest = max(self._of.values(), key=len)
+        if len(largest) == len(theirs):
+            self._close(connection, f"connection refused: {self._most} are open")
+        else:
+            idlest = min(largest, key=lambda each: each.active_at)
+            self._close(idlest, f"connection closed, to make room for {owner}: {self._most} are open")
+
+    def left(self, connection: Arrival) -> None:
+        """Forget a connection."""
+        if (owner := self._owners.pop(connection, None)) is not None:
+            theirs = self._of[owner]
+            del theirs[connection]
+            if not theirs:
+                del self._of[owner]
+
+    def _close(self, connection: Arrival, why: str) -> None:
+        self._traffic.refused(Refusal.LIMIT)
+        self._complain(why, connection.session)
+        self.left(connection)
+        connection.close(why)
+
+
+def _owner_of(session: ClientInfo) -> str:
+    return network_of(session.peer_host) if session.principal == ANONYMOUS else session.principal
