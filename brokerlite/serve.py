@@ -58,8 +58,8 @@ from ottla.serve import (
     PortSecurity,
     Service,
     serve_health,
+    spare,
 )
-from ottla.serve.established import spare
 from ottla.server_metrics import Histogram, Samples
 from ottla.topic_configs import of_strings
 

@@ -7,7 +7,7 @@ is accepted without one for its upstream connection would only wait. The journal
 import logging
 import resource
 
-from ottla.serve.established import spare
+from ottla.serve import spare
 
 log = logging.getLogger("ottla.proxy")
 

@@ -78,9 +78,9 @@ from ottla.serve import (
     ListenerLimits,
     Memory,
     PendingAnswer,
+    host_of,
     serve_report,
 )
-from ottla.serve.newcomers import host_of
 from ottla.server_metrics import Samples
 
 log = logging.getLogger("ottla.proxy")

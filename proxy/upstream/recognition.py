@@ -18,13 +18,13 @@ from ottla.proxy.events import Address
 HOLDS = 5.0
 
 
-class Link(Protocol):
+class UpstreamProbe(Protocol):
     """An upstream connection."""
 
     def close(self) -> None: ...
 
 
-class Connect(Protocol):
+class OpenProbe(Protocol):
     """Opens a link on which the proxy logs in as itself."""
 
     def __call__(
@@ -34,7 +34,7 @@ class Connect(Protocol):
         *,
         ready: Callable[[float], None],
         lost: Callable[[OttlaError, float], None],
-    ) -> Link: ...
+    ) -> UpstreamProbe: ...
 
 
 class Recognition:
@@ -47,12 +47,12 @@ class Recognition:
 
     def __init__(
         self,
-        connect: Connect,
+        connect: OpenProbe,
         recognized: Callable[[float], None],
         failed: Callable[[Address, OttlaError, float], None],
     ) -> None:
         self._connect, self._recognized, self._failed = connect, recognized, failed
-        self._links: dict[Address, Link] = {}
+        self._links: dict[Address, UpstreamProbe] = {}
         """Those on which a broker is asked now."""
         self._until: dict[Address, float] = {}
 

@@ -52,10 +52,12 @@ Rules:
 """
 
 from ottla.serve.connection import AcceptedConnection, Service
+from ottla.serve.established import spare
 from ottla.serve.health import serve_health
 from ottla.serve.listener import Listener
 from ottla.serve.listener_context import ListenerLimits
 from ottla.serve.memory import Budget, Memory
+from ottla.serve.newcomers import host_of
 from ottla.serve.outbox import Outbox, bare, write_on
 from ottla.serve.pending_answer import PendingAnswer
 from ottla.serve.port_security import PortSecurity, warn_of_exposed_key
@@ -72,8 +74,10 @@ __all__ = [
     "PortSecurity",
     "Service",
     "bare",
+    "host_of",
     "serve_health",
     "serve_report",
+    "spare",
     "warn_of_exposed_key",
     "write_on",
 ]
