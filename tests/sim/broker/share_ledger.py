@@ -6,8 +6,9 @@ Rules:
 - A record has one member at a time. Each delivery has the count that follows the last one, up to the group's limit.
 - A lock ends in time, and no earlier. After the last delivery a record that is not accepted is archived.
 - A final record is never delivered again.
-- A result that was answered as stored is there after every restart. If the power was not cut, so is everything that was
-  stored: results, counts of released records, the start offset. Deliveries without a result may be forgotten.
+- A result is answered as stored only if it is, or if its record was final before. It is there after every restart.
+- If the power was not cut, so is everything that was stored: results, counts of released records, the start offset.
+  Deliveries without a result may be forgotten.
 """
 
 from collections import Counter
@@ -37,6 +38,7 @@ TOO_OFTEN = "a record is delivered more often than the group allows"
 FOREIGN = "a result counts without its delivery"
 LOCK = "a lock does not end in time"
 STALE = "a lock begins before its delivery"
+UNTRUE = "a result is answered as stored, and is not"
 UNDONE = "a result that was answered as stored is undone"
 BACK = "the stored state of a share partition has gone back"
 
@@ -74,6 +76,8 @@ class ShareLedger:
         """Topics that were deleted, or are about to be."""
         self._asked: dict[tuple[str, SharedRecord], tuple[Delivery, str]] = {}
         """Results that were stored, and are not answered yet."""
+        self._late: set[tuple[str, SharedRecord]] = set()
+        """Members and records whose results came when the group's start was behind them, and are not answered yet."""
         self._told: dict[Delivery, str] = {}
         """Results that were answered as stored."""
         self._power_cuts = 0
@@ -105,11 +109,21 @@ class ShareLedger:
                 if place is None or (topic.topic_id, part.partition_index) in failed:
                     continue
                 for batch in part.acknowledgement_batches:
+                    types = batch.acknowledge_types
                     for offset in range(batch.first_offset, batch.last_offset + 1):
-                        stored = self._asked.pop((request.member_id or "", (place, offset)), None)
-                        if stored is not None:
-                            self._told[stored[0]] = stored[1]
-                            self._world.features["a result is answered as stored"] += 1
+                        kind = types[0] if len(types) == 1 else types[offset - batch.first_offset]
+                        self._told_as_stored((request.member_id or "", (place, offset)), kind)
+
+    def _told_as_stored(self, asked: tuple[str, SharedRecord], kind: int) -> None:
+        """A member is told that the result of a record is stored."""
+        stored = self._asked.pop(asked, None)
+        if stored is not None:
+            self._told[stored[0]] = stored[1]
+            self._world.features["a result is answered as stored"] += 1
+        elif asked in self._late:
+            self._late.remove(asked)
+        elif kind != RENEW:
+            raise self._broken(UNTRUE, f"{asked}, {kind}")
 
     def place(self, topic_id: UUID, partition: int) -> Place | None:
         """Name a partition; each incarnation of a recreated topic has another name. ``None``: it does not count."""
@@ -199,6 +213,7 @@ class ShareLedger:
                 kind = each.types[0] if len(each.types) == 1 else each.types[offset - each.first]
                 record = (place, offset)
                 if each.last < start or offset < start:
+                    self._late.add((member, record))
                     if (old := self._newest.get((member, record))) is not None:
                         self._pending.append((old, "", kind))
                 elif record in self._last:
@@ -270,6 +285,7 @@ class ShareLedger:
         self._held.clear()
         self._counts.clear()
         self._asked.clear()
+        self._late.clear()
         states = {place: core.share_states.get(key) for key in core.share_states if (place := self._place(key))}
         for key, before in self._kept.items():
             now = core.share_states.get(key)

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from ottla.brokerlite.handlers import share_acknowledge, share_fetch
 from ottla.brokerlite.handlers.share_fetch import _ShareFetch
 from ottla.brokerlite.machines.share_groups.share_groups import ShareGroups
 from ottla.brokerlite.machines.share_partitions import share_partition
@@ -103,6 +104,14 @@ def _only_the_last(update: Any) -> Any:
     return broken
 
 
+def _all_is_well(acknowledge: Any) -> Any:
+    return lambda *given, **named: dict.fromkeys(acknowledge(*given, **named))
+
+
+_mutation(
+    "errors of results are not told",
+    *((each, "acknowledge", _all_is_well) for each in (share_acknowledge, share_fetch)),
+)
 _mutation("results are not stored", (SharePartition, "_commit", _in_memory))
 _mutation("the stored start is behind the records in flight", (SharePartition, "_progress", _behind_all))
 _mutation("a result that the disk refuses counts", (SharePartitions, "_store", _as_if_stored))
