@@ -42,12 +42,11 @@ from ottla.brokerlite.metrics import collect
 from ottla.brokerlite.storage.data_folder import DataFolder
 from ottla.brokerlite.storage.disk import descriptors_for_connections
 from ottla.codec import frames
-from ottla.codec.apis import APIS
-from ottla.codec.elements import has_more_elements
+from ottla.codec.elements import check_elements
 from ottla.codec.error_codes import error_codes
 from ottla.codec.wire import Buffer
 from ottla.config_file import Reloaded
-from ottla.errors import ConfigurationError, RemoteProtocolError, UnsupportedVersion
+from ottla.errors import ConfigurationError, UnsupportedVersion
 from ottla.listeners import ListenerConfig
 from ottla.sasl_server.scram import HASHES, LEAST_ITERATIONS, ScramCredential, credential_for
 from ottla.serve import (
@@ -377,9 +376,7 @@ class _BrokerService(Service):
             self.send()  # to members of share groups that wait for the records of this one
 
     def request(self, connection: AcceptedConnection, frame: Buffer, answer: PendingAnswer) -> None:
-        if len(frame) > MOST_NAMES and has_more_elements(frame, MOST_NAMES):  # an element takes at least a byte
-            name = APIS[frames.asked(frame)[0]].request.__name__.removesuffix("Request")
-            raise RemoteProtocolError(f"{name} names more than {MOST_NAMES} topics, partitions or groups")
+        check_elements(frame, MOST_NAMES)
         try:
             request = frames.parse_request(frame, _serves)
         except frames.UnknownApi as error:

@@ -12,11 +12,23 @@ from ottla.codec.frames import RequestHeader, asked, header_version, is_known
 from ottla.codec.ops import Code, Op, Program
 from ottla.codec.program import program
 from ottla.codec.wire import Buffer
+from ottla.errors import RemoteProtocolError
 
 _FIXED = frozenset(Code) - {
     Code.UNSIGNED, Code.ZIGZAG32, Code.ZIGZAG64, Code.STRING, Code.BYTES, Code.WINDOW, Code.ARRAY, Code.STRUCT,
 }  # fmt: skip
 """What takes as many bytes whatever its value."""
+
+
+def check_elements(frame: Buffer, most: int) -> None:
+    """Refuse a request (without its length) whose arrays have more than ``most`` elements.
+
+    Raises:
+        RemoteProtocolError: they have.
+    """
+    if len(frame) > most and has_more_elements(frame, most):  # an element takes at least a byte
+        name = APIS[asked(frame)[0]].request.__name__.removesuffix("Request")
+        raise RemoteProtocolError(f"{name} names more than {most} topics, partitions or groups")
 
 
 def has_more_elements(frame: Buffer, most: int) -> bool:

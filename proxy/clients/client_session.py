@@ -22,7 +22,7 @@ from typing import Protocol
 from ottla.client_info import ClientInfo
 from ottla.codec.apis import NAMES
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey
-from ottla.codec.elements import has_more_elements
+from ottla.codec.elements import check_elements
 from ottla.codec.frames import build_response, parse_request, version_text
 from ottla.codec.wire import Buffer
 from ottla.errors import RemoteProtocolError, UnsupportedVersion
@@ -342,8 +342,8 @@ def _check(key: int, frame: Buffer, *, read: bool) -> None:
         return
     if size > MOST_READ and (read or CARRIED[key].way is not Way.OPAQUE) and key not in (PRODUCE, METADATA):
         raise RemoteProtocolError(f"{CARRIED[key].name} of {size} bytes; the proxy accepts at most {MOST_READ}")
-    if size > _SHORT.get(key, MOST_NAMED if read else size) and has_more_elements(frame, MOST_NAMED):
-        raise RemoteProtocolError(f"{CARRIED[key].name} names more than {MOST_NAMED} topics, partitions or groups")
+    if size > _SHORT.get(key, 0 if read else size):
+        check_elements(frame, MOST_NAMED)
 
 
 def _ranges(versions: Versions) -> tuple[ApiVersion, ...]:

@@ -22,7 +22,7 @@ from ottla.codec.apis import APIS
 from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from ottla.codec.elements import has_more_elements
+from ottla.codec.elements import check_elements
 from ottla.codec.error_codes import error_codes
 from ottla.codec.frames import build_request, build_response_parts, parse_request, parse_response
 from ottla.codec.wire import NO_UUID, Buffer, in_memory
@@ -131,9 +131,7 @@ class Guard:
         if request.key == PRODUCE and self.lets_pass(frame, len(frame)):
             then(request, frame, now)
             return
-        if len(frame) > MOST_NAMED and has_more_elements(frame, MOST_NAMED):
-            name = CARRIED[request.key].name
-            raise RemoteProtocolError(f"{name} names more than {MOST_NAMED} topics, partitions or groups")
+        check_elements(frame, MOST_NAMED)
         parsed = parse_request(frame)
         if parsed.leftover:
             raise RemoteProtocolError(f"{CARRIED[request.key].name} has {parsed.leftover} bytes behind its end")
