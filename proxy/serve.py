@@ -28,6 +28,7 @@ from ottla.addresses import format_address, parse_address
 from ottla.codec.wire import Buffer
 from ottla.config_file import Reloaded
 from ottla.errors import ConfigurationError, LocalProtocolError, OttlaError, reason
+from ottla.path_checks import is_exposed
 from ottla.proxy.acl_rules import AclRules
 from ottla.proxy.clients.routed_topics import MOST_NAMED
 from ottla.proxy.config import ProxyConfig
@@ -188,6 +189,8 @@ async def run_proxy(
         AuthenticationFailed: authentication with upstream failed; the message says why.
     """
     config.check_forward()
+    if config.sasl is not None and config.upstream_config is not None and is_exposed(config.upstream_config):
+        log.warning("password readable by every user of this machine", extra={"file": config.upstream_config})
     state: StateDirectory | None = None
     failure: OttlaError | None = None
     probes = Probes(config.health, reloads=reload is not None)

@@ -45,6 +45,14 @@ def check_appendable(path: Path, option: str) -> None:
             raise _unusable(path, option, error) from None
 
 
+def is_exposed(path: "str | os.PathLike[str]") -> bool:
+    """Whether every user of the machine may read a file with a secret; ``False`` if that is unknown, as on Windows."""
+    try:
+        return os.name != "nt" and bool(os.stat(path).st_mode & stat.S_IROTH)
+    except OSError:
+        return False
+
+
 def _check_writable(folder: Path, path: Path, option: str) -> None:
     try:
         with tempfile.TemporaryFile(dir=folder):

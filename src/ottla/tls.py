@@ -23,7 +23,6 @@ Source: SslTransportLayer.java, DefaultSslEngineFactory.java; RFC 8446, section 
 import contextlib
 import os
 import ssl
-import stat
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from ottla._pem import Pem, file, is_text, named, stamp, text
 from ottla.errors import AuthenticationFailed, ConfigurationError, ConnectionLost
+from ottla.path_checks import is_exposed
 from ottla.unknown_options import naming_options
 
 _PIECE = 64 * 2**10
@@ -366,9 +366,9 @@ class ServerTLS:
     def exposed(self) -> str | None:
         """The file with the private key, if every user of the machine may read it; not on Windows."""
         key = self.certificate if self.key is None else self.key
-        if os.name == "nt" or self.key_password is not None or is_text(key):
+        if self.key_password is not None or is_text(key):
             return None
-        return os.fspath(key) if os.stat(key).st_mode & stat.S_IROTH else None
+        return os.fspath(key) if is_exposed(key) else None
 
     def connection(self) -> TlsConnection:
         """The server's side of a connection that was just accepted."""

@@ -45,6 +45,18 @@ def by_ours(bootstrap: str, sasl: Any, topic: str = "t", value: bytes = b"value"
     return trio.run(work)
 
 
+@pytest.mark.parametrize(("mode", "lines"), [(0o600, 0), (0o644, 1)])
+def test_the_log_warns_of_a_password_that_every_user_may_read(
+    mode: int, lines: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (given := tmp_path / "upstream.properties").touch()
+    given.chmod(mode)
+    own = {"sasl": ottla.Plain("proxy", USERS["proxy"]), "upstream_config": str(given)}
+    with Broker(users=USERS) as broker, proxied(broker.bootstrap, listeners=(relaying("PLAIN"),), **own):
+        pass
+    assert caplog.messages.count("password readable by every user of this machine") == lines
+
+
 def test_our_client_logs_in_to_the_broker_behind_the_proxy() -> None:
     with (
         Broker(users=USERS) as broker,
