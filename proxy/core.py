@@ -7,7 +7,8 @@ port: the first attempt must be known there, too.
     for action in core.poll(now): ...    # after every `handle`, or a few of them, and at `core.deadline`
 
 Rules:
-- It has no clock, no socket and no randomness of its own: the same events at the same times give the same actions.
+- It has no clock, no socket and no randomness of its own: the same events at the same times give the same actions. The
+  time of day, which only messages of others have, comes from a function (``wall``).
 - No exception leaves `handle` or `poll` (see `ottla.proxy.contained`): if a session raises, its client's connection is
   closed; if a link raises, it is ended.
 """
@@ -18,7 +19,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.acl.audit import Audit
-from ottla.client_info import ANONYMOUS
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.wire import Buffer
 from ottla.complaints import Complaints
@@ -398,8 +398,6 @@ class ProxyCore:
             session = ClientSession(self, event.client, event.node, event.peer, event.listener, info)
             self._sessions[event.client] = session
             self.at_work.arrived(event.client, Origin(event.client, event.peer).host)
-            if info.principal != ANONYMOUS:
-                self.buffered.belongs(event.client, info.principal)
         session.request(event.ticket, event.frame, now)
 
     def _on_link(self, number: int, step: Callable[[UpstreamLink], None], now: float) -> None:
@@ -437,18 +435,20 @@ class ProxyCore:
             return
         if buffered.total > full:
             self.delivery.give_back_of_the_gone(now)
+        shares = buffered.shares()
         if buffered.total > full:
             greedy = frozenset(
-                each for each, size in buffered.of.items() if each in self._sessions and size >= buffered.share(each)
+                each
+                for each, size in buffered.of.items()
+                if each in self._sessions and size >= shares[buffered.owner(each)]
             )
             self._set_held(greedy - self._held, True)
             self._log_held(now)
         if buffered.total <= full // 2:
             self._set_held(self._held, False)
         else:
-            self._set_held(
-                frozenset(each for each in self._held if buffered.of.get(each, 0) < buffered.share(each) // 2), False
-            )
+            modest = (each for each in self._held if buffered.of[each] < shares.get(buffered.owner(each), full) // 2)
+            self._set_held(frozenset(modest), False)
 
     def _log_held(self, now: float) -> None:
         if self._held and now >= self._held_logged_at + _HELD_LOGGED:

@@ -79,7 +79,7 @@ from ottla.serve import (
     ListenerLimits,
     Memory,
     PendingAnswer,
-    host_of,
+    owner_of,
     serve_report,
 )
 from ottla.server_metrics import Samples
@@ -247,6 +247,9 @@ class _ListenerService:
     def connected(self, connection: AcceptedConnection) -> None:
         self._driver.arrived(connection, self._listener)
 
+    def identified(self, connection: AcceptedConnection) -> None:
+        self._driver.identified(connection)
+
     def begins_passage(self, connection: AcceptedConnection, size: int, start: bytes) -> bool:
         return self._driver.core.begins_passage(connection.id, size, start, trio.current_time())
 
@@ -407,8 +410,12 @@ class _Driver:
         if settings.mode.at_upstream and settings.sasl is not None:
             self._listener.newcomers.arrived(connection, settings.sasl.max_receive)
         self.clients[connection.id] = connection
-        self.core.buffered.belongs(connection.id, host_of(connection))
+        self.core.buffered.assign(connection.id, owner_of(connection.session))
         self._tickets[connection.id] = {}
+
+    def identified(self, connection: AcceptedConnection) -> None:
+        """Take the user of a client."""
+        self.core.buffered.assign(connection.id, owner_of(connection.session))
 
     def left(self, connection: AcceptedConnection) -> None:
         self._listener.newcomers.left(connection)

@@ -20,7 +20,7 @@ from ottla.codec.wire import Buffer
 from ottla.errors import RemoteProtocolError
 from ottla.serve import AcceptedConnection, PendingAnswer
 from ottla.serve.health import HealthServer
-from ottla.serve.http_exchange import HttpPlaces
+from ottla.serve.http_exchange import Exchanges
 from tests.pairs import listening, peer
 from tests.patience import HUNG
 from tests.serving import LIMITS, Desk, closed, echo, received, until
@@ -614,7 +614,7 @@ async def asked(request: bytes, ready: bool = True) -> tuple[bytes, bytes]:
     """The status line and the body of the answer."""
     stream, theirs = memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(HttpPlaces(HealthServer(lambda: ready, lambda: iter(())).answer, 2).serve, theirs)
+        nursery.start_soon(Exchanges(HealthServer(lambda: ready, lambda: iter(())).answer, 2).serve, theirs)
         await stream.send_all(request)
         answer = b"".join([data async for data in stream])
         await stream.aclose()
@@ -646,7 +646,7 @@ async def test_a_prober_that_does_not_close_its_connection_is_dropped_a_second_a
     begun = trio.current_time()
     stream, theirs = memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(HttpPlaces(HealthServer(lambda: True, lambda: iter(())).answer, 2).serve, theirs)
+        nursery.start_soon(Exchanges(HealthServer(lambda: True, lambda: iter(())).answer, 2).serve, theirs)
         await stream.send_all(b"GET /ready HTTP/1.1\r\n\r\n")
     assert trio.current_time() - begun == 1
 
@@ -654,20 +654,20 @@ async def test_a_prober_that_does_not_close_its_connection_is_dropped_a_second_a
 async def test_a_prober_that_says_nothing_is_dropped(clock: MockClock) -> None:
     stream, theirs = memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(HttpPlaces(HealthServer(lambda: True, lambda: iter(())).answer, 2).serve, theirs)
+        nursery.start_soon(Exchanges(HealthServer(lambda: True, lambda: iter(())).answer, 2).serve, theirs)
         assert await closed(stream) == 1, "silent connections keep probes waiting"
 
 
 async def test_readers_that_take_no_metrics_are_dropped_after_ten_seconds(clock: MockClock) -> None:
-    places, begun = HttpPlaces(HealthServer(lambda: True, lambda: iter(())).answer, 20), trio.current_time()
+    exchanges, begun = Exchanges(HealthServer(lambda: True, lambda: iter(())).answer, 20), trio.current_time()
     async with trio.open_nursery() as nursery:
         for _ in range(10):
             stream, theirs = lockstep_stream_pair()  # it takes no byte that is not read
-            nursery.start_soon(places.serve, theirs)
+            nursery.start_soon(exchanges.serve, theirs)
             await stream.send_all(b"GET /metrics HTTP/1.1\r\n\r\n")
     assert trio.current_time() - begun == 10
     reader, theirs_now = memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(places.serve, theirs_now)
+        nursery.start_soon(exchanges.serve, theirs_now)
         await reader.send_all(b"GET /metrics HTTP/1.1\r\n\r\n")
         assert (await reader.receive_some(15)) == b"HTTP/1.1 200 OK"

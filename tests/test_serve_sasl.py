@@ -18,7 +18,7 @@ from ottla.sasl import ScramSha256
 from ottla.sasl_server.passwords import PasswordCheck
 from ottla.sasl_server.server import SaslServer
 from ottla.sasl_server.settings import SaslSettings
-from ottla.serve import Listener
+from ottla.serve import Listener, spare
 from ottla.serve.sasl_service import SaslService
 from ottla.serve.traffic import REFUSED
 from ottla.server_metrics import Sample
@@ -202,6 +202,46 @@ async def test_when_all_connections_are_taken_a_user_with_fewer_gets_one_of_the_
         "connection closed, to make room for User:bob: 20 are open",
         "connection refused: 20 are open",
     ]
+
+
+async def test_a_connection_that_waits_for_an_answer_is_not_the_idlest(clock: MockClock) -> None:
+    desk = Desk(echo)
+    async with guarded(desk) as (_, place), AsyncExitStack() as stack:
+        greedy = []
+        for _ in range(ROOMY.max_connections):
+            greedy.append(await stack.enter_async_context(peer(place)))
+            assert await log_in(greedy[-1], SECRET) == 0
+            await trio.sleep(2)
+        desk.answering = None
+        await greedy[0].send_all(frames.framed(REQUEST))
+        await until(lambda: REQUEST in desk.places)
+        await trio.sleep(20)
+        other = await stack.enter_async_context(peer(place))
+        assert await log_in(other, "bob's", "bob") == 0
+        await closed(greedy[1])
+        desk.places[REQUEST].send(frames.framed(REQUEST))
+        assert await received(greedy[0], 4 + len(REQUEST)) == frames.framed(REQUEST)
+
+
+async def test_silent_connections_of_a_host_do_not_keep_another_host_from_logging_in(clock: MockClock) -> None:
+    async with guarded(Desk(echo)) as (_, place), AsyncExitStack() as stack:
+        for _ in range(ROOMY.max_connections):
+            assert await log_in(await stack.enter_async_context(peer(place, "192.0.2.1")), SECRET) == 0
+        other = await stack.enter_async_context(peer(place, "192.0.2.77"))
+        for _ in range(3 * spare(ROOMY.max_connections)):
+            await stack.enter_async_context(peer(place, "192.0.2.1"))
+        assert await log_in(other, "bob's", "bob") == 0
+
+
+async def test_a_user_keeps_a_quarter_of_all_connections(clock: MockClock) -> None:
+    desk = Desk(echo)
+    async with listening(desk, ROOMY) as (_, place), AsyncExitStack() as stack:
+        most = ROOMY.max_connections
+        ours = [await stack.enter_async_context(peer(place, "192.0.2.1")) for _ in range(most)]
+        for number in range(2 * most):
+            await stack.enter_async_context(peer(place, f"198.51.100.{number}"))
+        assert place.open == most
+        assert sum(each in desk.left for each in desk.connections[: len(ours)]) == most - most // 4
 
 
 async def test_hosts_take_turns_while_passwords_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:

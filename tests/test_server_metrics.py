@@ -11,7 +11,7 @@ from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.frames import build_request, framed
 from ottla.serve import ListenerLimits
 from ottla.serve.health import HealthServer
-from ottla.serve.http_exchange import HttpPlaces
+from ottla.serve.http_exchange import Exchanges
 from ottla.serve.metrics_page import render
 from ottla.serve.traffic import REQUESTS, TRAFFIC_METRICS, ListenerTraffic
 from ottla.server_metrics import (
@@ -122,7 +122,7 @@ async def test_other_tasks_run_while_a_large_page_is_made() -> None:
 async def answered(request: bytes, collect: Collect) -> tuple[bytes, bytes]:
     stream, theirs = memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(HttpPlaces(HealthServer(lambda: True, collect).answer, 2).serve, theirs)
+        nursery.start_soon(Exchanges(HealthServer(lambda: True, collect).answer, 2).serve, theirs)
         await stream.send_all(request)
         answer = b"".join([data async for data in stream])
         await stream.aclose()

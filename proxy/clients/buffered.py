@@ -4,14 +4,16 @@ Rules:
 - Everything counts: requests that are read, that wait, or that are queued for upstream; records in flight; responses
   that are read from upstream or queued for clients; records that are read only to be counted; denied entries that will
   be added to a response; records of refused batches that are remembered (`ottla.proxy.clients.refused_memory`).
-- Within the budget there is no limit for a client. Above it, a client may take more only within its equal share: so
-  what some clients hold delays no others. The users have equal shares, or the hosts of clients without a login, and
-  divide theirs among their clients: so many connections do not get more.
+- Within the budget there is no limit for a client. Above it, a client may take more only within its share: so what some
+  clients hold delays no others.
+- All owners have equal shares, and divide them equally among their clients. An owner is a user, or a host whose clients
+  do not log in at the proxy: many connections do not get more than one. The clients of an owner hold at most twice its
+  share together, so that all clients hold at most twice the budget.
 - A passage needs little memory, and always goes on: it waits for its own other side only, never for other clients.
 """
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 from ottla.errors import NotEnoughReplicas
 
@@ -37,54 +39,74 @@ class Buffered:
         self.total = 0
         self.of: Counter[int] = Counter()
         self._owners: dict[int, Hashable] = {}
-        """Client -> its user or host; a client that is not in it is its own."""
+        """Client -> its owner; a client that is not in it is its own."""
+        self._gone: set[int] = set()
+        """Clients that have disconnected, and for which something is still held."""
+        self._held: Counter[Hashable] = Counter()
+        """Owner -> the bytes of its clients."""
         self._clients: Counter[Hashable] = Counter()
         """Owner -> its clients for whom something is held; no owner is without one."""
 
-    def belongs(self, client: int, owner: Hashable) -> None:
-        """Take the user or the host of a client, by which shares are computed."""
+    def assign(self, client: int, owner: Hashable) -> None:
+        """Take the user or the host of a client."""
         held = self.of.get(client, 0)
         self.count(client, -held)
         self._owners[client] = owner
         self.count(client, held)
 
     def left(self, client: int) -> None:
-        """Notice that a client has disconnected: what is still held for it counts as its own."""
-        held = self.of.get(client, 0)
-        self.count(client, -held)
-        self._owners.pop(client, None)
-        self.count(client, held)
+        """Notice that a client has disconnected: what is still held for it counts for its owner."""
+        if client in self.of:
+            self._gone.add(client)
+        else:
+            self._owners.pop(client, None)
 
     def count(self, client: int, size: int) -> None:
         """Add ``size`` bytes to a client's; a negative size subtracts."""
         if not size:
             return
-        before = self.of[client]
+        owner, before = self.owner(client), self.of[client]
         self.total += size
         self.of[client] += size
-        owner = self._owners.get(client, client)
+        self._held[owner] += size
         if not before:
             self._clients[owner] += 1
         elif before == -size:
-            del self.of[client]
-            self._clients[owner] -= 1
-            if not self._clients[owner]:
-                del self._clients[owner]
+            self._let_go(client, owner)
 
-    def share(self, client: int, others: int = 0) -> int:
-        """The equal share of a client among those of its owner, which have an equal share together.
+    def _let_go(self, client: int, owner: Hashable) -> None:
+        """Nothing is held for a client any more."""
+        del self.of[client]
+        self._clients[owner] -= 1
+        if not self._clients[owner]:
+            del self._clients[owner], self._held[owner]
+        if client in self._gone:
+            self._gone.remove(client)
+            self._owners.pop(client, None)
 
-        Args:
-            others: how many clients of other owners are expected.
-        """
-        owner = self._owners.get(client, client)
-        owners = len(self._clients) + (owner not in self._clients)
-        clients = self._clients[owner] + (client not in self.of)
-        return self.most // (owners * clients + others)
+    def owner(self, client: int) -> Hashable:
+        """The user or the host of a client."""
+        return self._owners.get(client, client)
+
+    def shares(self) -> Mapping[Hashable, int]:
+        """The share of each client for which something is held, by its owner."""
+        of_owner = self.most // max(len(self._clients), 1)
+        return {owner: of_owner // count for owner, count in self._clients.items()}
+
+    def share(self, client: int) -> int:
+        """The share of a client, whether something is held for it or not."""
+        return self._share_of_owner(owner := self.owner(client)) // (self._clients[owner] + (client not in self.of))
+
+    def _share_of_owner(self, owner: Hashable) -> int:
+        return self.most // (len(self._clients) + (owner not in self._clients))
 
     def allows(self, client: int, size: int) -> bool:
         """Whether a client may take ``size`` more bytes now."""
-        return self.total + size <= self.most or self.of[client] + size <= self.share(client, 1)
+        if self.total + size <= self.most:
+            return True
+        owner = self.owner(client)
+        within = self._held[owner] + size <= 2 * self._share_of_owner(owner)
+        return within and self.of[client] + size <= self.share(client)
 
     def window(self, client: int) -> int:
         """How many bytes of passages may wait for a client, or for its upstream connection."""
@@ -101,5 +123,5 @@ class Buffered:
         Raises:
             NotEnoughReplicas: there is no room for ``size`` more bytes of this client.
         """
-        if self.total > 2 * self.most and self.of[client] + size > self.share(client, 1):
+        if self.total > 2 * self.most and self.of[client] + size > self.share(client):
             raise NotEnoughReplicas("the proxy's buffer is full, because upstream accepts no records at the moment")

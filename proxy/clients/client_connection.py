@@ -14,6 +14,7 @@ from ottla.codec.error_codes import error_codes
 from ottla.codec.frames import build_response
 from ottla.codec.wire import Buffer
 from ottla.proxy.events import Action, AnswerClient, ClientRefused, CloseClient, WelcomeClient
+from ottla.sdk.outcome import Outcome
 
 log = logging.getLogger("ottla.proxy")
 
@@ -54,8 +55,10 @@ class ClientConnection:
         """The tickets of the requests that have no response yet."""
         self._intercepted: dict[int, tuple[Intercept, bool]] = {}
         """Ticket -> who gets the response instead of the client, and whether all of it at once."""
-        self._first: tuple[int, Callable[[], None]] | None = None
-        """The ticket of a request that waits for the responses to all before it, and what to call then."""
+        self._first: tuple[int, Outcome[None]] | None = None
+        """The ticket of a request that waits until all before it have a response."""
+        self._before = 0
+        """How many of those have none yet."""
         self._dropped: Callable[[], None] | None = None
         """Set once the client has disconnected; called after each response that is dropped."""
 
@@ -63,18 +66,20 @@ class ClientConnection:
         """Notice a request, which is answered later."""
         self._open.add(ticket)
 
-    def when_first(self, ticket: int, call: Callable[[], None]) -> None:
-        """Call ``call`` once all requests before this one have a response, or the connection is closed."""
-        self._first = ticket, call
-        self._call_if_first()
+    def first(self, ticket: int) -> Outcome[None]:
+        """Settled once all requests before this one have a response, or the connection is closed.
 
-    def _call_if_first(self) -> None:
-        if self._first is None:
-            return
-        ticket, call = self._first
-        if self.closed or min(self._open, default=ticket) >= ticket:
-            self._first = None
-            call()
+        It is settled within the call that sends the last response. One request may wait at a time.
+        """
+        self._before = sum(each < ticket for each in self._open)
+        self._first = ticket, (outcome := Outcome[None]())
+        self._settle_first()
+        return outcome
+
+    def _settle_first(self) -> None:
+        if self._first is not None and (self.closed or not self._before):
+            (_, outcome), self._first = self._first, None
+            outcome.succeed(None)
 
     def left(self, dropped: Callable[[], None]) -> None:
         """Handle the end of the connection; later responses are dropped, and ``dropped`` is called after each."""
@@ -122,12 +127,13 @@ class ClientConnection:
         """Answer a request like `answer`, past `intercept`."""
         if not left:
             self._open.discard(ticket)
+            self._before -= self._first is not None and ticket < self._first[0]
         if self._dropped is not None:
             if not left:
                 self._dropped()
         elif not self.closed:
             self._actions.append(AnswerClient(self.number, ticket, parts, errors, left))
-        self._call_if_first()
+        self._settle_first()
 
     def intercept(self, ticket: int, intercept: Intercept, *, whole: bool) -> None:
         """Have ``intercept`` called with the response to a request, instead of the client getting it.
@@ -166,7 +172,7 @@ class ClientConnection:
             self.closed = True
             if not self.gone:
                 self._actions.append(CloseClient(self.number, why, told=self._refused))
-            self._call_if_first()
+            self._settle_first()
 
     def failed(self, what: str) -> None:
         """Log the exception being handled, which is a bug, and close the connection."""

@@ -126,6 +126,11 @@ class ClientLink:
         self.forward(frame, partial(self._client.pass_back, request), now, passed)
 
     @property
+    def now(self) -> float:
+        """The time of the last event."""
+        return self._shared.links.now
+
+    @property
     def takes_passage(self) -> bool:
         """Whether a request can be forwarded piece by piece now."""
         return self._link is not None and self._link.takes_passage
@@ -159,6 +164,12 @@ class ClientLink:
         waiting, self._waiting = self._waiting, []
         self._shared.buffered.count(self._client.number, -sum(size for _, size, _ in waiting))
         return [then for then, _, _ in waiting]
+
+    def check_cluster(self, then: Lost, now: float) -> None:
+        """Go on if the broker still belongs to upstream; otherwise the client's connection is closed."""
+        assert self._link is not None, "the client has just logged in on it"
+        deadline = now + self._shared.config.connect_timeout
+        self._link.check_cluster(self._client.contained(then), deadline, now)
 
     # -- what upstream offers
 

@@ -13,6 +13,7 @@ Rules:
 """
 
 import logging
+import math
 import re
 import struct
 from collections.abc import Callable
@@ -50,11 +51,12 @@ from ottla.proxy.clients.one_partition_handler import OnePartitionContext, OnePa
 from ottla.proxy.clients.produce_handler import ProduceContext, ProduceHandler
 from ottla.proxy.clients.relay import RelayedLogin
 from ottla.proxy.clients.request_line import RequestLine
-from ottla.proxy.clients.steps import Steps, run
+from ottla.proxy.clients.steps import Steps, run, until
 from ottla.proxy.clients.transaction_handler import TransactionContext, TransactionHandler
 from ottla.proxy.events import Action
 from ottla.proxy.upstream.principals import FirstToken, Principal, Principals, user_of
 from ottla.sdk.connection.handshake import OURS, Software
+from ottla.sdk.outcome import Outcome
 
 log = logging.getLogger("ottla.proxy")
 
@@ -235,9 +237,7 @@ class ClientSession:
         key = request.key
         login.check(key, NAMES[key], now)
         if key == HANDSHAKE and login.done:
-            self._line.hold(len(frame))
-            handshake = self._client.contained(partial(self._log_in_again, login, request, frame))
-            self._client.when_first(request.ticket, lambda: self._line.release(self._shared.links.now, handshake))
+            run(self._pass_handshake(login, request, frame), self._client)
         elif key in (HANDSHAKE, AUTHENTICATE):
             login.handle(request, frame, now)
         elif self._claim is None and key in (INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, END_TXN):
@@ -245,12 +245,39 @@ class ClientSession:
         else:
             self._dispatch(request, frame, now)
 
-    def _log_in_again(self, login: RelayedLogin, request: ClientRequest, frame: Buffer, now: float) -> None:
-        if not self._client.closed:
+    def _pass_handshake(self, login: RelayedLogin, request: ClientRequest, frame: Buffer) -> Steps[None]:
+        """Pass on the handshake of a client that authenticates again, once its earlier requests are answered.
+
+        Some of these may wait for the login itself: records whose user has no session any more. Then the client's
+        connection is closed, and it logs in on a new one.
+        """
+        first = self._client.first(request.ticket)
+        self._line.hold(len(frame))
+        self._close_without_session(first, self._shared.links.now)
+        yield from until(first)
+        self._line.release(self._shared.links.now, partial(self._handshake, login, request, frame))
+
+    def _close_without_session(self, waits: Outcome[None], now: float) -> None:
+        """Close the client's connection when its user has no session, if a handshake still waits then."""
+        if self._user is None or waits.done:
+            return
+        if self._user.ends_at == math.inf:  # it ends when upstream refuses its user, which closes the connection
+            return
+        if self._user.usable(now):
+            self._shared.timers.add(self._user.ends_at, partial(self._close_without_session, waits))
+        else:
+            self._client.close("the session of its user ended before its records were stored: it has to log in again")
+
+    def _handshake(self, login: RelayedLogin, request: ClientRequest, frame: Buffer, now: float) -> None:
+        if self._client.gone:
+            self._client.answer(request.ticket)
+        elif not self._client.closed:
             try:
                 login.handle(request, frame, now)
             except RemoteProtocolError as error:
                 self._client.close(str(error))
+            except Exception:
+                self._client.failed("a request")
 
     def _logged_in(self, claim: str, mechanism: str, token: bytes, ends_at: float) -> None:
         """Act for a client as its user from now on, because upstream has let it in (mode `forward`)."""
@@ -266,7 +293,6 @@ class ClientSession:
             self._client.close("another user has logged in on the connection")
             return
         self._user = user
-        self._shared.buffered.belongs(self._client.number, user.name)
         self._info.authenticated(user.name, ends_at)
         self._produce.acts_for(user)
         self._transactions.acts_for(user)

@@ -8,6 +8,8 @@ Rules:
   topics would not wait for the answer of upstream.
 - The handshake of such a client waits for the responses to its earlier requests: some wait in the proxy (EndTxn), and
   upstream accepts none of them before the token. The response to the handshake would have to wait for theirs anyway.
+- A client is not let in before the proxy knows that this is upstream, and not another cluster: the proxy asks for its
+  cluster id on the connection on which the client has logged in.
 - Only the newer handshake passes (KIP-152): after the older one, tokens are no requests.
 - A refused login is logged with the name in its first token, by which the operator finds the client.
 - In mode `relay` the proxy keeps no token. In mode `forward` it passes the first one on to `Principals`, once upstream
@@ -170,20 +172,31 @@ class RelayedLogin:
         self._client.respond(request, SaslHandshakeResponse(error_code=answer.error_code, mechanisms=both))
 
     def _authenticated(self, request: ClientRequest, version: int, parts: Parts, left: int) -> None:
-        self._asks = False
-        token, self._token = self._token, None
-        frame = b"".join(parts)[4:]
-        _, answer = parse_response(SaslAuthenticateResponse, version, frame)
+        """Handle upstream's answer to a token."""
+        _, answer = parse_response(SaslAuthenticateResponse, version, b"".join(parts)[4:])
         # OAUTHBEARER refuses a token by a message without an error code, and by the error in the next answer.
         refused = self._mechanism == "OAUTHBEARER" and answer.auth_bytes and not answer.error_code
         if not refused:
             self._left = 0 if answer.error_code else max(self._left - 1, 0)
-        if not self._left:
-            self.done = not answer.error_code
-            if self.done:
-                self._begin_session(token, answer.session_lifetime_ms / 1000)
-            else:
+        respond = partial(self._respond, request, version, answer, parts)
+        if self._left or answer.error_code:
+            self._token = None
+            if answer.error_code:
+                self.done = False
                 self._refuse(f"upstream refuses {self._who} by {self._mechanism}", answer.error_code)
+            respond()
+            return
+
+        def checked(now: float) -> None:
+            self.done = True
+            token, self._token = self._token, None
+            self._begin_session(token, answer.session_lifetime_ms / 1000)
+            respond()
+
+        self._link.check_cluster(checked, self._link.now)
+
+    def _respond(self, request: ClientRequest, version: int, answer: SaslAuthenticateResponse, parts: Parts) -> None:
+        self._asks = False
         if version != request.version:
             self._client.respond(request, answer)
             return

@@ -1,4 +1,4 @@
-"""Has a client's later requests wait while the proxy reads the records of an earlier one, or may not send them yet.
+"""Has a client's later requests wait while the proxy reads the records of an earlier one, or may not send it yet.
 
 Rules:
 - A broker handles the requests of a connection in order. Records of a later request would get sequences that upstream

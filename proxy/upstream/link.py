@@ -2,9 +2,9 @@
 
 Rules:
 - TLS and the stages of the handshake are the client's (`ottla.sdk.connection`). No other request is sent before them.
-- Then the broker tells its cluster id: another cluster may have the address by now, and gets no requests. Only those
-  who have logged in are told. So before a client's login, or one with its credentials, the proxy logs in there as
-  itself, on a connection of its own (`Recognition`).
+- Then the broker tells its cluster id: another cluster may have the address by now, and gets no requests. A broker
+  tells it only to clients that have logged in. So before a client's login, or one with its credentials, the proxy logs
+  in there as itself, on a connection of its own (`Recognition`).
 - When a session is about to expire (KIP-368), the next request starts a reauthentication behind all requests in flight.
   Until it is done the link is not ready, as before its first handshake, and its user holds back new requests.
 - The link has its own correlation ids: it replaces a client's id in the request, and restores it in the response.
@@ -47,7 +47,7 @@ from ottla.proxy.clients.carried import Versions
 from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import Action, Address, ConnectUpstream, DisconnectUpstream, FinishUpstream, SendUpstream
 from ottla.proxy.upstream.principals import Principal
-from ottla.proxy.upstream.recognition import Recognition
+from ottla.proxy.upstream.recognition import HOLDS, Recognition
 from ottla.sdk.connection.credentials import ConnectionCredentials, Credentials
 from ottla.sdk.connection.handshake import HINT_AFTER, OURS, Features, HandshakeRequest, Software
 from ottla.sdk.connection.session import Session
@@ -144,9 +144,11 @@ class UpstreamLinks:
         self._live: dict[int, UpstreamLink] = {}
         self._ending: dict[UpstreamLink, None] = {}
         """Links that linger or finish, the oldest first."""
-        self._waiting: dict[UpstreamLink, ConnectUpstream] = {}
-        """Links that wait before they connect: for a token, or until their address is recognized."""
-        self._recognition = Recognition(self.connect, self.begin, self._not_recognized)
+        self._unconnected: dict[UpstreamLink, ConnectUpstream] = {}
+        """Links that wait before they connect."""
+        self._awaiting_token: dict[UpstreamLink, None] = {}
+        """Those that wait for a token; the others wait until their broker is recognized."""
+        self._recognition = Recognition(self.connect)
         self._numbers = count(1)
         self._next_look = 0.0
 
@@ -199,21 +201,23 @@ class UpstreamLinks:
         return link
 
     def _open(self, link: "UpstreamLink", client: int | None, now: float) -> None:
-        """Connect a link, at once or when it may."""
+        """Connect a link, at once or when there is a token, and its broker is recognized."""
         self._live[link.number] = link
-        self._waiting[link] = ConnectUpstream(link.number, link.address, client)
-        self._connect_if_allowed(link, now)
+        self._unconnected[link] = ConnectUpstream(link.number, link.address, client)
+        self._admit(link, now)
 
-    def _connect_if_allowed(self, link: "UpstreamLink", now: float) -> None:
-        """Connect a waiting link if there is a token, and its address is recognized; otherwise see to that."""
+    def _admit(self, link: "UpstreamLink", now: float) -> None:
         if not link.credentials.usable(now):
-            return
-        as_itself = link.credentials is self.credentials
-        if as_itself or self.cluster_id is None or self._recognition.holds(link.address, now):
-            self.actions.append(self._waiting.pop(link))
-            link.connects(now)
+            self._awaiting_token[link] = None
+        elif link.credentials is self.credentials or self.cluster_id is None:
+            link.connect(now)
         else:
-            self._recognition.begin(link.address, now)
+            link.await_recognition()
+            self._recognition.admit(link, link.address, now)
+
+    def connect_now(self, link: "UpstreamLink") -> None:
+        """Have the driver connect a link."""
+        self.actions.append(self._unconnected.pop(link))
 
     def remember_offer(self, address: Address, versions: Versions, features: Features) -> None:
         """Remember what a broker offers, for clients that come while upstream is unavailable."""
@@ -250,7 +254,9 @@ class UpstreamLinks:
         self._ending.pop(link, None)
         if link.address in self.durations:
             self.unanswered[link.address] = self.unanswered.get(link.address, 0) + link.in_flight
-        if self._waiting.pop(link, None) is None:
+        self._awaiting_token.pop(link, None)
+        self._recognition.withdraw(link, link.address)
+        if self._unconnected.pop(link, None) is None:
             self.actions.append(DisconnectUpstream(link.number))
 
     def ends(self, link: "UpstreamLink", now: float) -> None:
@@ -283,20 +289,15 @@ class UpstreamLinks:
         return not self._ending
 
     def begin(self, now: float) -> None:
-        """Connect the waiting links that may connect now; end those without a token if it was denied."""
-        for link in list(self._waiting):
+        """Connect the links that wait for a token, if there is one; end them if it was denied."""
+        for link in list(self._awaiting_token):
             if not link.open:  # the end of another one has closed it
                 continue
-            if (denied := link.credentials.denied) and not link.credentials.usable(now):
+            if link.credentials.usable(now):
+                del self._awaiting_token[link]
+                self._admit(link, now)
+            elif denied := link.credentials.denied:
                 link.end(type(denied)(f"{link}: {denied}"), now)
-            else:
-                self._connect_if_allowed(link, now)
-
-    def _not_recognized(self, address: Address, error: OttlaError, now: float) -> None:
-        """End the links of clients that wait until this address is recognized."""
-        for link in [link for link in self._waiting if link.address == address]:
-            if link.credentials is not self.credentials:
-                link.end(error, now)
 
     def secured(self, host: str) -> "TlsConnection | None":
         """The proxy's side of TLS for a new connection; ``None`` for plaintext."""
@@ -317,6 +318,7 @@ class UpstreamLinks:
         """End the links whose deadline has passed; checks once a second, so that most polls cost nothing."""
         if now >= self._next_look:
             self._next_look = now + 1.0
+            self._recognition.try_again(now)
             for link in [link for link in self._live.values() if link.deadline <= now]:
                 link.time_out(now)
 
@@ -369,6 +371,9 @@ class UpstreamLink:
         """Bytes of the requests that the link still held back when it ended."""
         self._correlation_ids = count(1)
         self._connect_by = now + links.connect_timeout
+        self._connecting_since = now
+        self._is_recognized = False
+        """The link did not connect before its broker was recognized."""
 
     @property
     def versions(self) -> Versions:
@@ -506,12 +511,21 @@ class UpstreamLink:
 
     # -- the handshake -----------------------------------------------------------------------------------------------
 
-    def connects(self, now: float) -> None:
-        """Begin the time to connect and log in: the link has waited for a token, or until its address is recognized."""
-        self._connect_by = now + self._links.connect_timeout
+    def await_recognition(self) -> None:
+        """Wait without a deadline of its own until the link may connect; the connection that finds out has one."""
+        self._connect_by, self._is_recognized = math.inf, True
+
+    def connect(self, now: float) -> None:
+        """Connect, now that there is a token, and the broker is recognized."""
+        self._connect_by, self._connecting_since = now + self._links.connect_timeout, now
+        self._links.connect_now(self)
 
     def connected(self, now: float) -> None:
         """Start TLS, if there is TLS, and then the handshake: the connection is open."""
+        if self._is_recognized and now > self._connecting_since + HOLDS:
+            why = "it took too long to connect: the address may belong to another cluster by now"
+            self.end(ConnectionLost(f"{self}: {why}"), now)
+            return
         with self._refusals(now):
             self._session.connected(self._links.secured(self.address[0]))
             self._secure(now)
@@ -546,10 +560,14 @@ class UpstreamLink:
             self._begin(now)
 
     def _identify(self, now: float) -> None:
-        """Check the broker's cluster id, if upstream's is known; then the link is ready."""
+        """Begin once the cluster of the broker is checked."""
+        self.check_cluster(self._begin, self._connect_by, now)
+
+    def check_cluster(self, then: Callable[[float], None], deadline: float, now: float) -> None:
+        """Check the broker's cluster id, if upstream's is known, and go on; the link ends if it is another cluster."""
         version = self.version(MetadataRequest, _METADATA_VERSION)
         if self._links.cluster_id is None or version < _SAYS_CLUSTER_ID:
-            self._begin(now)
+            then(now)
             return
 
         def identified(answer: MetadataResponse, now: float) -> None:
@@ -558,11 +576,10 @@ class UpstreamLink:
                 why = f"is cluster {there}, but this proxy's records are for cluster {wanted}"
                 self.end(InconsistentClusterId(f"{self} {why}"), now)
             else:
-                self._begin(now)
+                then(now)
 
         request = MetadataRequest(topics=(), allow_auto_topic_creation=False)
-        by = self._connect_by
-        self.ask(request, MetadataResponse, version, deadline=by, answered=identified, failed=_ignore)
+        self.ask(request, MetadataResponse, version, deadline=deadline, answered=identified, failed=_ignore)
 
     def _begin(self, now: float) -> None:
         self._begun = self.ready = True
@@ -762,7 +779,7 @@ class UpstreamLink:
 
 
 class RelayedLink(UpstreamLink):
-    """A link on which the client itself logs in: before that, upstream does not tell its cluster id."""
+    """A link on which the client itself logs in: only then upstream tells its cluster id (`check_cluster`)."""
 
     def _identify(self, now: float) -> None:
         self._begin(now)

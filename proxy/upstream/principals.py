@@ -147,6 +147,7 @@ class Principal:
     Attributes:
         name: in Kafka's form ``User:name``.
         sasl: the credentials of the last login that counts; ``None``: there was none, or they were dropped.
+        ends_at: when the session ends that upstream has granted for them.
     """
 
     denied: ClassVar[None] = None
@@ -154,7 +155,7 @@ class Principal:
     def __init__(self, name: str) -> None:
         self.name = name
         self.sasl: FirstToken | None = None
-        self._ends_at = -math.inf
+        self.ends_at = -math.inf
         self._logged_in_at = -math.inf
         self._clients: dict[int, Callable[[str], None]] = {}
         """Client -> closes its connection."""
@@ -164,11 +165,11 @@ class Principal:
     @property
     def missing(self) -> str:
         """Why a connection cannot begin; empty if it can."""
-        return "" if self._ends_at > -math.inf else "its user has not logged in again"
+        return "" if self.ends_at > -math.inf else "its user has not logged in again"
 
     def usable(self, now: float) -> bool:
         """Whether the proxy may log in as this user."""
-        return self.sasl is not None and now < self._ends_at
+        return self.sasl is not None and now < self.ends_at
 
     def renewed(self, session: float, now: float) -> bool:
         """Whether a session of so many seconds, which ends soon, can be renewed."""
@@ -183,7 +184,7 @@ class Principal:
         """Have all clients log in again, because upstream has refused the credentials."""
         if now < self._logged_in_at + _LATE_REFUSAL:
             return
-        self._ends_at = -math.inf
+        self.ends_at = -math.inf
         for close in list(self._clients.values()):
             close("upstream refuses the password or the token with which its user has logged in")
 
@@ -208,8 +209,8 @@ class Principal:
         if self._forgetting is not None:
             self._forgetting.cancel()
             self._forgetting = None
-        if ends_at >= self._ends_at:
-            self.sasl, self._ends_at, self._logged_in_at = sasl, ends_at, now
+        if ends_at >= self.ends_at:
+            self.sasl, self.ends_at, self._logged_in_at = sasl, ends_at, now
         waiting, self._waiting = self._waiting, {}
         for then in waiting.values():
             then()
@@ -221,7 +222,7 @@ class Principal:
             self._forgetting = timers.add(forget_at, self._forget)
 
     def _forget(self, now: float) -> None:
-        self.sasl, self._ends_at, self._forgetting = None, -math.inf, None
+        self.sasl, self.ends_at, self._forgetting = None, -math.inf, None
 
     def __repr__(self) -> str:
         return f"Principal({self.name!r})"

@@ -1,21 +1,29 @@
 """Recognizes the brokers of upstream before clients log in there: another cluster may have an address by now.
 
 Rules:
-- A broker tells its cluster id only to those who have logged in. So the proxy logs in first, as itself, on a new
+- A broker tells its cluster id only to clients that have logged in. So the proxy logs in first, as itself, on a new
   connection, and closes it when it knows: an open one could still lead to a broker that has moved.
-- What it learns holds for `HOLDS` seconds. A cluster that takes the address within them gets what clients send until
-  then: only the certificates of TLS tell it apart at each connection.
-- If the proxy does not get that far, the links that wait for it end with the same error.
+- What it learns holds for `HOLDS` seconds, and a connection that began in time may take as long to open. A cluster that
+  takes the address meanwhile gets a login of a client, and no request: the client's connection is checked as well, once
+  upstream has let the client in (`ottla.proxy.upstream.link`).
+- If the proxy does not recognize the broker, the links that wait for it end, and the next attempt comes `PAUSE` seconds
+  later: each is a login of the proxy's own user, and clients may come in any number before their login.
+- This is against mistakes, such as an address that is given to another cluster. A broker that lies about its cluster is
+  found out only by its certificate.
 """
 
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from ottla.errors import OttlaError
+from ottla.addresses import format_address
+from ottla.errors import ConnectionLost, OttlaError
 from ottla.proxy.events import Address
 
 HOLDS = 5.0
+"""Seconds for which a recognized address counts as upstream's."""
+PAUSE = 1.0
+"""Seconds from a failure to the next attempt."""
 
 
 class UpstreamProbe(Protocol):
@@ -37,40 +45,72 @@ class OpenProbe(Protocol):
     ) -> UpstreamProbe: ...
 
 
+class WaitingLink(Protocol):
+    """A link that does not connect before its broker is recognized."""
+
+    def connect(self, now: float) -> None: ...
+    def end(self, error: OttlaError, now: float) -> None: ...
+
+
 class Recognition:
-    """Remembers which addresses have belonged to upstream in the last seconds.
+    """Has links wait until their brokers are recognized.
 
     Args:
-        recognized: called when an address was recognized.
-        failed: called with an address that was not, and the reason.
+        probe: opens a link as the proxy itself, whose cluster is checked.
     """
 
-    def __init__(
-        self,
-        connect: OpenProbe,
-        recognized: Callable[[float], None],
-        failed: Callable[[Address, OttlaError, float], None],
-    ) -> None:
-        self._connect, self._recognized, self._failed = connect, recognized, failed
-        self._links: dict[Address, UpstreamProbe] = {}
-        """Those on which a broker is asked now."""
+    def __init__(self, probe: OpenProbe) -> None:
+        self._probe = probe
+        self._probes: dict[Address, UpstreamProbe] = {}
         self._until: dict[Address, float] = {}
+        """Until when an address is recognized."""
+        self._not_before: dict[Address, float] = {}
+        """After a failure: when the next attempt may begin."""
+        self._waiting: dict[Address, dict[WaitingLink, None]] = {}
 
-    def holds(self, address: Address, now: float) -> bool:
-        """Whether this address has belonged to upstream just now."""
-        return now < self._until.get(address, now)
+    def admit(self, link: WaitingLink, address: Address, now: float) -> None:
+        """Have a link connect, at once or when its broker is recognized."""
+        if now < self._until.get(address, now):
+            link.connect(now)
+        else:
+            self._waiting.setdefault(address, {})[link] = None
+            self._begin(address, now)
 
-    def begin(self, address: Address, now: float) -> None:
-        """Ask the broker at an address for its cluster, unless it is being asked."""
-        if address not in self._links:
-            ready, lost = partial(self._ready, address), partial(self._lost, address)
-            self._links[address] = self._connect(address, now, ready=ready, lost=lost)
+    def withdraw(self, link: WaitingLink, address: Address) -> None:
+        """Forget a link that has ended."""
+        waiting = self._waiting.get(address, {})
+        waiting.pop(link, None)
+        if not waiting:
+            self._waiting.pop(address, None)
 
-    def _ready(self, address: Address, now: float) -> None:
-        self._links.pop(address).close()
-        self._until = {each: until for each, until in self._until.items() if now < until} | {address: now + HOLDS}
-        self._recognized(now)
+    def try_again(self, now: float) -> None:
+        """Begin the attempts whose pause is over; called about once a second."""
+        for address in list(self._waiting):
+            self._begin(address, now)
 
-    def _lost(self, address: Address, error: OttlaError, now: float) -> None:
-        del self._links[address]
-        self._failed(address, error, now)
+    def _begin(self, address: Address, now: float) -> None:
+        if address in self._probes or now < self._not_before.get(address, now):
+            return
+        ready, lost = partial(self._recognized, address), partial(self._failed, address)
+        self._probes[address] = self._probe(address, now, ready=ready, lost=lost)
+
+    def _recognized(self, address: Address, now: float) -> None:
+        self._probes.pop(address).close()
+        self._forget(now)
+        self._until[address] = now + HOLDS
+        for link in self._waiting.pop(address, {}):
+            link.connect(now)
+
+    def _failed(self, address: Address, error: OttlaError, now: float) -> None:
+        del self._probes[address]
+        self._forget(now)
+        self._not_before[address] = now + PAUSE
+        where = f"upstream {format_address(*address)}"
+        for link in self._waiting.pop(address, {}):
+            link.end(ConnectionLost(f"{where} is not recognized: {str(error).removeprefix(f'{where}: ')}"), now)
+
+    def _forget(self, now: float) -> None:
+        """Forget what does not count any more: addresses come and go."""
+        for known in (self._until, self._not_before):
+            for address in [address for address, until in known.items() if until <= now]:
+                del known[address]

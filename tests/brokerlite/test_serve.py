@@ -123,7 +123,7 @@ def test_a_child_that_was_forked_keeps_no_connection_no_port_and_no_folder(tmp_p
 
 
 def test_connections_take_no_descriptor_that_the_storage_needs(tmp_path: Path) -> None:
-    """In a process that may have 256 descriptors: 128 are for files, 32 spare, and 4 for clients that log in."""
+    """In a process that may have 256 descriptors: 128 are for files, 32 spare, and 8 for clients that log in."""
     few = "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, 256))"
     broker = ["broker", "--listen", "127.0.0.1:0", "--data", f"{tmp_path}/data", "--json"]
     command = [sys.executable, "-c", f"{few}; from ottla.cli import main; main()", *broker]
@@ -132,9 +132,9 @@ def test_connections_take_no_descriptor_that_the_storage_needs(tmp_path: Path) -
         assert process.stdout is not None and process.stderr is not None
         stack.callback(process.kill)
         port = int(json.loads(process.stdout.readline())["bootstrap"].rpartition(":")[2])
-        peers = [stack.enter_context(Peer(port)) for _ in range(92 + 1)]
+        peers = [stack.enter_context(Peer(port)) for _ in range(88 + 1)]
         assert peers[-1].closed() and peers[0].ask(HELLO).error_code == 0
-        assert any("connection refused: 92 are open" in line for line in process.stderr)
+        assert any("connection refused: 88 are open" in line for line in process.stderr)
 
 
 def test_a_request_larger_than_the_limit_closes_its_connection(

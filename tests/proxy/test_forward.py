@@ -33,7 +33,7 @@ from ottla.proxy.upstream.recognition import HOLDS
 from ottla.sasl import Plain
 from ottla.sasl_server.settings import SaslSettings
 from tests import tls
-from tests.proxy.simulated import CUT_AFTER, CUT_BEFORE, PROXY_PORT, UNIX_TIME, Reply, Upstream, World, batch
+from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, PROXY_PORT, UNIX_TIME, Reply, Upstream, World, batch
 
 METADATA = MetadataRequest(topics=None)
 PASSWORDS = {"alice": "secret-of-alice", "bob": "secret-of-bob", "proxy": "secret-of-the-proxy"}
@@ -229,7 +229,9 @@ def test_a_client_without_rights_that_awaits_no_answer_is_disconnected() -> None
     assert 1 in world.closed and not stored(world)
 
 
-def test_records_and_credentials_wait_while_another_cluster_has_the_address_of_upstream() -> None:
+def test_records_and_credentials_wait_while_another_cluster_has_the_address_of_upstream(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world = Forwarding("t=rewrite")
     world.log_in(1, "alice")
     assert world.send_value(1, b"0").code == 0
@@ -242,6 +244,8 @@ def test_records_and_credentials_wait_while_another_cluster_has_the_address_of_u
     world.send_value(1, b"1")
     world.settle(10)
     assert {world.user(link) for link in world.tokens.keys() - seen} == {"proxy"} and stored(world) == [b"0"]
+    assert [each for each in caplog.messages if "wait" in each or "refuses" in each][1:] == []
+    assert "broker does not answer, its records wait: upstream broker:9000 is not recognized: " in caplog.text
     world.upstream.cluster.cluster_id = "cluster"
     world.settle(20)
     assert stored(world) == [b"0", b"1"]
@@ -558,13 +562,32 @@ def test_a_client_that_authenticates_again_has_its_earlier_requests_answered_fir
     initialize = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
     initialized = world.request(1, initialize, 4)
     shaken = world.request(1, SaslHandshakeRequest(mechanism="PLAIN"), 1)
-    assert initialized.frame is None and shaken.frame is None and HANDSHAKE not in world.asked[link][3:]
+    assert initialized.frame is None and shaken.frame is None and HANDSHAKE not in world.asked[link][4:]
     world.settle(1)
     assert initialized.parsed(InitProducerIdResponse).error_code == 0
     assert shaken.parsed(SaslHandshakeResponse).error_code == 0
     proven = world.request(1, SaslAuthenticateRequest(auth_bytes=plain("alice", PASSWORDS["alice"])), 1)
     assert proven.parsed(SaslAuthenticateResponse).error_code == 0
-    assert world.asked[link][3:] == [INIT_PRODUCER_ID] * 3 + [HANDSHAKE, AUTHENTICATE]
+    assert world.asked[link][4:] == [INIT_PRODUCER_ID] * 3 + [HANDSHAKE, AUTHENTICATE, 3]
+
+
+def test_a_handshake_that_waits_for_records_that_wait_for_a_login_ends_the_connection() -> None:
+    world = Forwarding("t=rewrite")
+    world.upstream.lifetime = 60.0
+    world.log_in(1, "alice")
+    world.settle(50)
+    world.upstream.fate = lambda request: CUT_BEFORE
+    sent = world.produce(1, {("t", 0): batch([(b"key", b"v")])})
+    world.settle(5)
+    shaken = world.request(1, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    world.settle(4)
+    assert sent.frame is None and shaken.frame is None and 1 not in world.closed
+    world.settle(2)
+    assert world.closed[1].startswith("the session of its user ended before its records were stored")
+    world.upstream.fate = lambda request: ANSWERED
+    world.log_in(2, "alice")
+    world.settle(5)
+    assert stored(world) == [b"v"]
 
 
 def test_a_client_that_leaves_while_its_handshake_waits_has_its_requests_carried_out() -> None:

@@ -19,6 +19,8 @@ BODY = bytes(range(256)) * 1024
 DATA = batch([(b"k", bytes(1000))] * 200)
 """A large batch."""
 
+MIB = 2**20
+
 
 class Fetching:
     """A client whose Fetch upstream has got, and answers in pieces."""
@@ -235,19 +237,40 @@ def test_within_the_budget_each_client_takes_what_it_needs_and_above_it_only_its
 
 
 def test_many_connections_of_a_user_or_a_host_have_one_share_together() -> None:
-    budget = Buffered(8 * 2**20)
+    budget = Buffered(8 * MIB)
     for client in range(100):
-        budget.belongs(client, "one host")
-        budget.count(client, 2**17)
-    budget.belongs(100, "another host")
-    assert not budget.allows(0, 1) and budget.allows(100, 2 * 2**20) and not budget.allows(100, 3 * 2**20)
-    budget.count(100, 2 * 2**20)
-    budget.belongs(101, "another host")
-    assert budget.share(100) == 4 * 2**20 and budget.share(101) == 2 * 2**20
-    budget.belongs(0, "User:alice")
-    assert budget.share(0) == 8 * 2**20 // 3
-    for client in range(101):
+        budget.assign(client, "one host")
+        budget.count(client, MIB // 8)
+    budget.assign(100, "another host")
+    assert not budget.allows(0, 1) and budget.allows(100, 4 * MIB) and not budget.allows(100, 4 * MIB + 1)
+    budget.count(100, 2 * MIB)
+    budget.assign(101, "another host")
+    assert budget.share(100) == 4 * MIB and budget.share(101) == 2 * MIB
+    budget.assign(0, "User:alice")
+    assert budget.share(0) == 8 * MIB // 3
+    assert budget.shares() == {"one host": 8 * MIB // 3 // 99, "another host": 8 * MIB // 3, "User:alice": 8 * MIB // 3}
+
+
+def test_connections_that_fill_up_one_after_the_other_hold_twice_their_share_at_most() -> None:
+    budget = Buffered(64 * MIB)
+    budget.count(-1, 1)
+    for client in range(1000):
+        budget.assign(client, "one host")
+        while budget.allows(client, MIB // 4):
+            budget.count(client, MIB // 4)
+    assert budget.total <= 64 * MIB + 1
+    assert budget.allows(-1, 32 * MIB - 1), "another one has its share"
+
+
+def test_what_is_held_for_clients_that_have_left_counts_for_their_user_until_it_is_gone() -> None:
+    budget = Buffered(64 * MIB)
+    for client in range(300):
+        budget.assign(client, "User:alice")
+        budget.count(client, MIB // 4)
         budget.left(client)
-        budget.count(client, -budget.of.get(client, 0))
-    budget.left(101)
-    assert budget.total == 0 and not (budget.of or budget._clients or budget._owners)
+    budget.assign(300, "User:bob")
+    assert budget.share(300) == 32 * MIB
+    for client in range(300):
+        budget.count(client, -MIB // 4)
+    budget.left(300)
+    assert not (budget.total or budget.of or budget._clients or budget._owners or budget._held or budget._gone)

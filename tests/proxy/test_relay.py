@@ -14,7 +14,7 @@ from ottla.codec.frames import parse_request
 from ottla.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.listeners import ClientMode, ProxyListener
-from ottla.proxy.upstream.recognition import HOLDS
+from ottla.proxy.upstream.recognition import HOLDS, PAUSE
 from ottla.sasl import Plain
 from ottla.sasl_server.settings import SaslSettings
 from tests.proxy.simulated import PROXY_PORT, Reply, World, batch
@@ -65,7 +65,7 @@ def test_a_client_logs_in_to_upstream_on_a_connection_of_its_own() -> None:
         assert [each.host for each in answer.brokers] == ["proxy"]
     for user in ("alice", "bob"):
         (link,) = world.link_of(user)
-        assert world.asked[link] == [VERSIONS, HANDSHAKE, AUTHENTICATE, 3]
+        assert world.asked[link] == [VERSIONS, HANDSHAKE, AUTHENTICATE, 3, 3], "the proxy checks the cluster first"
     assert len(world.link_of("proxy")) == 2, "one for metadata, one to recognize the broker for both clients"
 
 
@@ -82,7 +82,50 @@ def test_no_client_logs_in_to_another_cluster() -> None:
     new = [token for link, tokens in world.tokens.items() if link not in seen for token in tokens]
     assert new and all(token.startswith(b"\0proxy\0") for token in new)
     world.upstream.cluster.cluster_id = "cluster"
+    world.settle(PAUSE)
     assert world.log_in(3).parsed(SaslAuthenticateResponse).error_code == 0, "upstream has its address again"
+
+
+def test_a_cluster_that_has_just_taken_the_address_gets_no_request_behind_the_login() -> None:
+    world = Relaying()
+    world.log_in(1)
+    world.upstream.cluster.cluster_id = "other"
+    world.kill(0)
+    world.upstream.down.clear()
+    answer = world.log_in(2, user="bob")
+    assert answer.frame is None and "is cluster other" in world.closed[2] and not world.welcomed[1:]
+    (link,) = world.link_of("bob")
+    assert world.asked[link] == [VERSIONS, HANDSHAKE, AUTHENTICATE, 3]
+
+
+def test_a_connection_that_takes_long_to_open_carries_no_login() -> None:
+    world = Relaying()
+    world.log_in(1)
+    connect, late = world._connect, list[tuple[int, Any]]()
+    world._connect = lambda link, address: late.append((link, address))  # type: ignore[method-assign]
+    world.request(2, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    world.settle(HOLDS + 0.1)
+    for each in late:
+        connect(*each)
+    world.settle()
+    assert "it took too long to connect" in world.closed[2]
+
+
+def test_clients_that_come_in_any_number_cause_one_login_of_the_proxy_a_second() -> None:
+    world = Relaying()
+    world.upstream.bend = lambda request, answer: (
+        SaslAuthenticateResponse(error_code=SaslAuthenticationFailed.code, error_message="no", auth_bytes=b"")
+        if isinstance(request, SaslAuthenticateRequest)
+        else answer
+    )
+    seen = len(world.link_of("proxy"))
+    for client in range(100):
+        world.request(client, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        world.settle(0.05)
+    assert 4 <= len(world.link_of("proxy")) - seen <= 6
+    world.settle(2 * PAUSE)
+    assert len(world.closed) == 100
+    assert all("upstream broker:9000 is not recognized: " in why for why in world.closed.values())
 
 
 def test_a_broker_that_does_not_let_the_proxy_in_gets_no_password_of_a_client() -> None:

@@ -13,7 +13,7 @@ the rest that the socket does not accept at once. The service's methods are plai
     incoming.py     bytes from a socket, cut into frames
     sasl_service.py    passes on requests of authenticated clients only
     newcomers.py    closes connections that do not authenticate
-    established.py  shares the others among users
+    established.py  shares connections among the users of clients
     host_turns.py   lets hosts take turns while passwords and tokens are checked
     outbox.py       parts for a socket that are not written yet
     listener_context.py  `ListenerLimits`, and the shared state of all connections
@@ -52,12 +52,11 @@ Rules:
 """
 
 from ottla.serve.connection import AcceptedConnection, Service
-from ottla.serve.established import spare
+from ottla.serve.established import owner_of, spare
 from ottla.serve.health import serve_health
 from ottla.serve.listener import Listener
 from ottla.serve.listener_context import ListenerLimits
 from ottla.serve.memory import Budget, Memory
-from ottla.serve.newcomers import host_of
 from ottla.serve.outbox import Outbox, bare, write_on
 from ottla.serve.pending_answer import PendingAnswer
 from ottla.serve.port_security import PortSecurity, warn_of_exposed_key
@@ -74,7 +73,7 @@ __all__ = [
     "PortSecurity",
     "Service",
     "bare",
-    "host_of",
+    "owner_of",
     "serve_health",
     "serve_report",
     "spare",

@@ -35,6 +35,10 @@ class Service(Protocol):
 
     def connected(self, connection: "AcceptedConnection") -> None: ...
 
+    def identified(self, connection: "AcceptedConnection") -> None:
+        """The client has authenticated, or need not: its session has its principal, if this side knows it."""
+        return
+
     def request(self, connection: "AcceptedConnection", frame: Buffer, answer: "PendingAnswer") -> None:
         """Handle a frame (without its length); fill ``answer`` now or later.
 
@@ -111,7 +115,7 @@ class AcceptedConnection:
         self._was_active = False
         """An answer was given since the last `look`."""
         self.active_at = trio.current_time()
-        """The time of the last `look` at which that was so; at first, of its beginning."""
+        """The time of the last `look` at which that was so, or of the beginning."""
         self._draining = False
         self._unhanded: Iterator[Buffer] | None = None
         """Frames that have arrived and wait until they may be passed to the service."""
@@ -135,6 +139,15 @@ class AcceptedConnection:
     def is_secured(self) -> bool:
         """The TLS handshake is done, or there is none."""
         return self._agreed
+
+    @property
+    def is_idle(self) -> bool:
+        """No request waits for its answer, and the peer has read all answers."""
+        return not (self._answers or self.unsent)
+
+    def identified(self) -> None:
+        """Tell the service that the client has authenticated, or need not."""
+        self._service.identified(self)
 
     def hold(self, held: bool) -> None:
         """With ``True``, pass no more requests to the service, until this is called with ``False``."""
@@ -206,7 +219,7 @@ class AcceptedConnection:
         elif (silent := now - self.active_at) >= self._limits.write:
             if self._passing:  # the service has a part of the request, and waits for the rest
                 self.close(f"sent nothing of a request for {silent:.0f} s")
-            elif silent >= self._limits.idle and not (self._answers or self.unsent):  # otherwise it waits, or reads
+            elif silent >= self._limits.idle and self.is_idle:  # otherwise it waits, or reads
                 self.close(f"idle for {silent:.0f} s")
 
     async def run(self) -> None:

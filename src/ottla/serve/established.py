@@ -1,11 +1,13 @@
-"""Shares the connections that a listener may have among its users.
+"""Shares the connections that a listener may have among the users of its clients.
 
 Rules:
-- When all are taken, a new connection closes the one that has been idle for longest of the user with the most. It is
-  closed itself if its own user would then have as many: clients of one user do not close each other's connections.
-- A client that does not log in belongs to its host; a host with IPv6 has a whole network of addresses.
-- A connection counts once its client has authenticated, or at once if it need not. Those that have not yet are
-  newcomers (`ottla.serve.newcomers`), and `spare` of them find a place even if all others are taken.
+- When all are taken, a new connection takes one from the user with the most: the one that has been idle for longest, if
+  there is any. If its own user would then have as many, the new one is closed instead: clients of one user do not close
+  each other's connections.
+- Nobody gets below a quarter of all connections by that, so that many hosts cannot take those of a single one.
+- A client whose user is unknown belongs to its host; a host with IPv6 has a whole network of addresses.
+- A connection counts once its client has authenticated, or at once if it need not. Before, it is a newcomer
+  (`ottla.serve.newcomers`). `spare` newcomers find room even if all connections are taken.
 """
 
 from ottla.addresses import network_of
@@ -15,8 +17,13 @@ from ottla.serve.traffic import ListenerTraffic, Refusal
 
 
 def spare(most: int) -> int:
-    """The places for newcomers beside ``most`` connections."""
-    return max(1, min(most // 20, 100))
+    """How many newcomers there may be beside ``most`` connections."""
+    return max(8, min(most // 20, 100))
+
+
+def owner_of(session: ClientInfo) -> str:
+    """The user of a client, or its host, for limits."""
+    return network_of(session.peer_host) if session.principal == ANONYMOUS else session.principal
 
 
 class Established:
@@ -29,17 +36,17 @@ class Established:
         self._owners: dict[Arrival, str] = {}
 
     def enter(self, connection: Arrival) -> None:
-        """Count a connection whose user is known."""
-        owner = self._owners[connection] = _owner_of(connection.session)
+        """Count a connection whose user is known; closes one, maybe this, if there are too many."""
+        owner = self._owners[connection] = owner_of(connection.session)
         theirs = self._of.setdefault(owner, {})
         theirs[connection] = None
         if len(self._owners) <= self._most:
             return
         largest = max(self._of.values(), key=len)
-        if len(largest) == len(theirs):
+        if len(largest) == len(theirs) or len(largest) <= self._most // 4:
             self._close(connection, f"connection refused: {self._most} are open")
         else:
-            idlest = min(largest, key=lambda each: each.active_at)
+            idlest = min(largest, key=lambda each: (not each.is_idle, each.active_at))
             self._close(idlest, f"connection closed, to make room for {owner}: {self._most} are open")
 
     def left(self, connection: Arrival) -> None:
@@ -55,7 +62,3 @@ class Established:
         self._complain(why, connection.session)
         self.left(connection)
         connection.close(why)
-
-
-def _owner_of(session: ClientInfo) -> str:
-    return network_of(session.peer_host) if session.principal == ANONYMOUS else session.principal

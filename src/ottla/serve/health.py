@@ -2,7 +2,8 @@
 
 Rules:
 - The address has no login, so it is not for clients. Every path but ``/metrics`` is answered at once.
-- At most `_SCRAPES` responses to ``/metrics`` are made or sent at a time: one may have megabytes.
+- At most `_SCRAPES` responses to ``/metrics`` are made or sent at a time: one may have megabytes. Further requests get
+  an error at once: they would take the place of probes.
 - A bug in a metric fails only the request: the server continues.
 - ``POST /reload`` is answered to clients on this machine only.
 """
@@ -57,17 +58,27 @@ class HealthServer:
         """Answer one request.
 
         Raises:
-            TooSlowError: the client does not read the response within some seconds.
+            TooSlowError: the response is not made, and read by the client, within some seconds.
         """
         with trio.fail_after(_REQUEST_TIMEOUT) as scope:
             if path == b"/reload":
                 await send_response(stream, self._reloaded(method, near=is_near(stream)))
             elif path == b"/metrics":
                 scope.deadline = trio.current_time() + _SCRAPE_TIMEOUT
-                async with self._scrapes:
-                    await send_response(stream, await self._scraped())
+                await self._scrape(stream)
             else:
                 await send_response(stream, self._probed(path))
+
+    async def _scrape(self, stream: Stream) -> None:
+        try:
+            self._scrapes.acquire_nowait()
+        except trio.WouldBlock:
+            await send_response(stream, Response("503 Service Unavailable", b"too many clients read the metrics\n"))
+            return
+        try:
+            await send_response(stream, await self._scraped())
+        finally:
+            self._scrapes.release()
 
     async def _scraped(self) -> Response:
         try:

@@ -4,8 +4,8 @@ Rules:
 - A connection has one request. Its response ends with the connection.
 - An address has a bound of connections, within the descriptors that the server keeps for itself. While all responses
   are under way, others wait in the system's backlog, where they take none.
-- A client has a second for its request, and a second to close the connection. Of too many that are waited for, the
-  oldest is closed, so that silent clients do not delay probes.
+- A client has a second for its request, and a second to close the connection. When too many connections wait for their
+  clients, the server closes the oldest, so that silent clients do not delay probes.
 """
 
 import re
@@ -40,35 +40,40 @@ class Response(NamedTuple):
 
 
 async def serve_http(listeners: Sequence[trio.abc.Listener[Any]], answer: Answer, most: int) -> None:
-    """Call ``answer`` with each request, until cancelled; ``most`` connections are open at a time."""
-    places = HttpPlaces(answer, most)
-    await trio.serve_listeners(places.serve, [_Bounded(each, places) for each in listeners])
+    """Call ``answer`` with each request, until cancelled.
+
+    Args:
+        most: how many connections are open at a time, beside those that were accepted meanwhile. Half of them may wait
+            for their clients, and half may get a response.
+    """
+    exchanges = Exchanges(answer, most)
+    await trio.serve_listeners(exchanges.serve, [_Bounded(each, exchanges) for each in listeners])
 
 
-class HttpPlaces:
-    """Half of the connections wait for their clients, and half get a response."""
+class Exchanges:
+    """Serves connections, so many at a time; see `serve_http`."""
 
     def __init__(self, answer: Answer, most: int) -> None:
-        self._answer, self._most_waiting = answer, most // 2
+        self._answer, self._most_waiting = answer, max(most // 2, 1)
         self._waiting: dict[trio.CancelScope, None] = {}
         """Of the connections that wait for their clients, the oldest first."""
-        self._answering = trio.CapacityLimiter(most - most // 2)
+        self._answering = trio.CapacityLimiter(max(most - most // 2, 1))
 
     async def serve(self, stream: Stream) -> None:
         """Read the request of one connection, have it answered, and close the connection."""
         try:
-            with self._patience(_READ_TIMEOUT):
+            with self._waiting_for_client(_READ_TIMEOUT):
                 method, path = await _read_request(stream)
             async with self._answering:
                 await self._answer(stream, method, path)
-            with self._patience(_CLOSE_TIMEOUT):
+            with self._waiting_for_client(_CLOSE_TIMEOUT):
                 await _end_response(stream)
         except (trio.BrokenResourceError, trio.TooSlowError, OSError):  # the client has gone, or is too slow
             pass
         await trio.aclose_forcefully(stream)
 
     @contextmanager
-    def _patience(self, seconds: float) -> Iterator[None]:
+    def _waiting_for_client(self, seconds: float) -> Iterator[None]:
         """Wait for a client for so long, or until too many newer ones are waited for.
 
         Raises:
@@ -77,11 +82,13 @@ class HttpPlaces:
         with trio.fail_after(seconds) as scope:
             self._waiting[scope] = None
             if len(self._waiting) > self._most_waiting:
-                next(iter(self._waiting)).cancel()
+                oldest = next(iter(self._waiting))
+                del self._waiting[oldest]
+                oldest.cancel()
             try:
                 yield
             finally:
-                del self._waiting[scope]
+                self._waiting.pop(scope, None)
 
     async def free(self) -> None:
         """Wait until a request can be answered."""
@@ -92,11 +99,11 @@ class HttpPlaces:
 class _Bounded(trio.abc.Listener[Any]):
     """Accepts a connection once its request could be answered."""
 
-    def __init__(self, listener: trio.abc.Listener[Any], places: HttpPlaces) -> None:
-        self._listener, self._places = listener, places
+    def __init__(self, listener: trio.abc.Listener[Any], exchanges: Exchanges) -> None:
+        self._listener, self._exchanges = listener, exchanges
 
     async def accept(self) -> Any:
-        await self._places.free()
+        await self._exchanges.free()
         return await self._listener.accept()
 
     async def aclose(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from ottla.addresses import format_address
+from ottla.addresses import format_address, network_of
 from ottla.client_info import ClientInfo
 from ottla.complaints import INTERVAL
 from ottla.errors import ConfigurationError
@@ -210,7 +210,9 @@ class Listener:
         """
         if self._nursery is None:  # `run` has ended
             sock.close()
-        elif len(self._connections) >= self._most and not self.newcomers.make_room():
+        elif len(self._connections) >= self._most and not self.newcomers.make_room_for(
+            network_of(session.peer_host), len(self._connections)
+        ):
             self._shared.traffic.refused(Refusal.LIMIT)
             self._shared.complain(f"connection refused: {len(self._connections)} are open", session)
             sock.close()

@@ -14,7 +14,7 @@ from ottla.complaints import Complaints
 from ottla.serve.access_log import AccessLog
 from ottla.serve.established import Established
 from ottla.serve.memory import Budget, Memory
-from ottla.serve.newcomers import Newcomers
+from ottla.serve.newcomers import Arrival, Newcomers
 from ottla.serve.observer_thread import ObserverThread
 from ottla.serve.traffic import ListenerTraffic
 
@@ -81,8 +81,12 @@ class ListenerContext:
         limits = self.limits
         self.established = Established(limits.max_connections, self.traffic, self.complain)
         self.newcomers = Newcomers(
-            limits.max_connections, limits.handshake, self.traffic, self.complain, self.established.enter
+            limits.max_connections, limits.handshake, self.traffic, self.complain, self._identified
         )
+
+    def _identified(self, connection: Arrival) -> None:
+        self.established.enter(connection)
+        connection.identified()
 
     def observe(self, observer: ObserverThread) -> None:
         """Have an observer called for each request that is answered, until `ignore`."""

@@ -30,8 +30,11 @@ class Arrival(Protocol):
     @property
     def active_at(self) -> float: ...
     @property
+    def is_idle(self) -> bool: ...
+    @property
     def is_secured(self) -> bool: ...
     def limit_frames(self, size: int | None = None) -> None: ...
+    def identified(self) -> None: ...
     def close(self, why: str) -> None: ...
 
 
@@ -70,7 +73,7 @@ class Newcomers:
     Args:
         max_connections: of the listener.
         handshake: seconds until a client must have authenticated.
-        settled: called with a connection whose client has authenticated, or need not.
+        identified: called with each connection whose client has authenticated, or need not.
     """
 
     def __init__(
@@ -79,9 +82,10 @@ class Newcomers:
         handshake: float,
         traffic: ListenerTraffic,
         complain: Complain,
-        settled: Callable[["Arrival"], None],
+        identified: Callable[["Arrival"], None],
     ) -> None:
-        self._handshake, self._traffic, self._complain, self._settled = handshake, traffic, complain, settled
+        self._handshake, self._traffic = handshake, traffic
+        self._complain, self._identified = complain, identified
         self._hosts: dict[str, dict[Arrival, _Newcomer]] = {}
         """Host -> its newcomers, the oldest first; no host is without one."""
         self._count = 0
@@ -111,7 +115,7 @@ class Newcomers:
         theirs = self._hosts.get(host_of(connection), {})
         if (newcomer := theirs.get(connection)) is None:
             if self._count >= self._most:
-                self.make_room()
+                self._make_room()
             newcomer = _Newcomer(trio.current_time() + self._handshake)
             self._hosts.setdefault(host_of(connection), {})[connection] = newcomer
             self._count += 1
@@ -120,25 +124,25 @@ class Newcomers:
             connection.limit_frames(max_receive)
 
     def begun(self, connection: Arrival) -> None:
-        """A connection has begun; it may be no newcomer."""
+        """Take a connection that has begun, whose client may need neither a login nor a TLS handshake."""
         if connection not in self._hosts.get(host_of(connection), {}):
-            self._settled(connection)
+            self._identified(connection)
 
     def secured(self, connection: Arrival) -> None:
         """The TLS handshake is done, and the session has the client's principal if that has told it."""
         newcomer = self._hosts.get(host_of(connection), {}).get(connection)
         if newcomer is not None and not newcomer.logs_in:
             self.left(connection)
-            self._settled(connection)
+            self._identified(connection)
 
     def authenticated(self, connection: Arrival) -> None:
-        """The client has authenticated, and the session has its principal, unless only upstream knows that.
+        """The client has authenticated: from now on its requests may have `ListenerLimits.max_frame` bytes.
 
-        From now on its requests may have `ListenerLimits.max_frame` bytes.
+        The session has its principal, unless only upstream knows that.
         """
         if self.left(connection):
             connection.limit_frames()
-            self._settled(connection)
+            self._identified(connection)
 
     def left(self, connection: Arrival) -> bool:
         """Forget a connection; return whether it was a newcomer."""
@@ -162,10 +166,27 @@ class Newcomers:
         what = "authentication failed" if connection.is_secured else "connection refused"
         self._complain(f"{what}: {why}", connection.session, kind)
 
-    def make_room(self) -> bool:
-        """Close the oldest newcomer of the host with the most; return whether there was one."""
-        if not self._count:
+    def make_room_for(self, host: str, most: int) -> bool:
+        """Close the oldest newcomer of the host with the most, if that has more than this one would then have.
+
+        Args:
+            most: how many connections are open.
+
+        Returns:
+            Whether there is room for a connection from ``host``.
+        """
+        theirs = max(self._hosts.values(), key=len, default={})
+        if len(theirs) <= len(self._hosts.get(host, ())) + 1:
             return False
+        connection = next(iter(theirs))
+        why = f"connection closed, to make room for {host}: {most} are open"
+        self._traffic.refused(Refusal.LIMIT)
+        self._complain(why, connection.session)
+        self.left(connection)
+        connection.close(why)
+        return True
+
+    def _make_room(self) -> None:
         theirs = max(self._hosts.values(), key=len)
         connection, newcomer = next(iter(theirs.items()))
         why = f"{self._count} connections have not authenticated yet, and this is the oldest of the host with the most"
@@ -174,7 +195,6 @@ class Newcomers:
             connection.close(why)
         else:
             self._close(connection, why)
-        return True
 
     def _close(self, connection: Arrival, why: str) -> None:
         self.failed(connection, why)

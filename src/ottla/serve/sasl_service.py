@@ -53,6 +53,9 @@ class SaslService(Service):
         self._newcomers.arrived(connection, self._server.settings.max_receive)
         self._service.connected(connection)
 
+    def identified(self, connection: AcceptedConnection) -> None:
+        self._service.identified(connection)
+
     def request(self, connection: AcceptedConnection, frame: Buffer, answer: PendingAnswer) -> None:
         session = self._sessions[connection]
         if session.expects_token:

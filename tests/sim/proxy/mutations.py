@@ -616,10 +616,10 @@ _mutation(
 
 
 def _anyone(_: Any) -> Any:
-    return lambda self, address, now: True
+    return lambda self, link, address, now: link.connect(now)
 
 
-_mutation("the brokers of another cluster are taken for upstream's", (Recognition, "holds", _anyone))
+_mutation("the brokers of another cluster are taken for upstream's", (Recognition, "admit", _anyone))
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------
