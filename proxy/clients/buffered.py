@@ -55,7 +55,7 @@ class Buffered:
         self.count(client, held)
 
     def left(self, client: int) -> None:
-        """Notice that a client has disconnected: what is still held for it counts for its owner."""
+        """Notice that a client has disconnected: its bytes count for its owner until they are gone."""
         if client in self.of:
             self._gone.add(client)
         else:
@@ -75,7 +75,7 @@ class Buffered:
             self._let_go(client, owner)
 
     def _let_go(self, client: int, owner: Hashable) -> None:
-        """Nothing is held for a client any more."""
+        """Forget a client without bytes."""
         del self.of[client]
         self._clients[owner] -= 1
         if not self._clients[owner]:

@@ -3,13 +3,13 @@
 Rules:
 - A broker tells its cluster id only to clients that have logged in. So the proxy logs in first, as itself, on a new
   connection, and closes it when it knows: an open one could still lead to a broker that has moved.
-- What it learns holds for `HOLDS` seconds, and a connection that began in time may take as long to open. A cluster that
-  takes the address meanwhile gets a login of a client, and no request: the client's connection is checked as well, once
-  upstream has let the client in (`ottla.proxy.upstream.link`).
+- The proxy trusts the answer for `HOLDS` seconds, and a connection that began in time may take as long to open. A
+  cluster that takes the address meanwhile gets a login of a client, and no request: the client's connection is checked
+  as well, once upstream has let the client in (`ottla.proxy.clients.relay`).
 - If the proxy does not recognize the broker, the links that wait for it end, and the next attempt comes `PAUSE` seconds
   later: each is a login of the proxy's own user, and clients may come in any number before their login.
-- This is against mistakes, such as an address that is given to another cluster. A broker that lies about its cluster is
-  found out only by its certificate.
+- These checks are against mistakes, such as an address that is given to another cluster. Only the certificate tells a
+  broker apart that lies about its cluster.
 """
 
 from collections.abc import Callable
@@ -84,7 +84,7 @@ class Recognition:
             self._waiting.pop(address, None)
 
     def try_again(self, now: float) -> None:
-        """Begin the attempts whose pause is over; called about once a second."""
+        """Begin the attempts that have waited for long enough; called about once a second."""
         for address in list(self._waiting):
             self._begin(address, now)
 
@@ -110,7 +110,7 @@ class Recognition:
             link.end(ConnectionLost(f"{where} is not recognized: {str(error).removeprefix(f'{where}: ')}"), now)
 
     def _forget(self, now: float) -> None:
-        """Forget what does not count any more: addresses come and go."""
+        """Forget old answers and pauses: addresses come and go."""
         for known in (self._until, self._not_before):
             for address in [address for address, until in known.items() if until <= now]:
                 del known[address]

@@ -1,10 +1,10 @@
 """Shares the connections that a listener may have among the users of its clients.
 
 Rules:
-- When all are taken, a new connection takes one from the user with the most: the one that has been idle for longest, if
-  there is any. If its own user would then have as many, the new one is closed instead: clients of one user do not close
-  each other's connections.
-- Nobody gets below a quarter of all connections by that, so that many hosts cannot take those of a single one.
+- When all are taken, the listener closes a connection of the user with the most, for a new one: an idle one before
+  others, and the longest-idle first. If the new client's user would then have as many, the listener closes the new
+  connection instead: clients of one user do not close each other's connections.
+- Each user keeps a quarter of all connections, so that an attacker with many hosts cannot take all of a single host.
 - A client whose user is unknown belongs to its host; a host with IPv6 has a whole network of addresses.
 - A connection counts once its client has authenticated, or at once if it need not. Before, it is a newcomer
   (`ottla.serve.newcomers`). `spare` newcomers find room even if all connections are taken.

@@ -43,8 +43,8 @@ async def serve_http(listeners: Sequence[trio.abc.Listener[Any]], answer: Answer
     """Call ``answer`` with each request, until cancelled.
 
     Args:
-        most: how many connections are open at a time, beside those that were accepted meanwhile. Half of them may wait
-            for their clients, and half may get a response.
+        most: how many connections may be open. Half of them may wait for their clients, and half may get a response;
+            one more may have a request.
     """
     exchanges = Exchanges(answer, most)
     await trio.serve_listeners(exchanges.serve, [_Bounded(each, exchanges) for each in listeners])
@@ -56,7 +56,7 @@ class Exchanges:
     def __init__(self, answer: Answer, most: int) -> None:
         self._answer, self._most_waiting = answer, max(most // 2, 1)
         self._waiting: dict[trio.CancelScope, None] = {}
-        """Of the connections that wait for their clients, the oldest first."""
+        """The connections that wait for their clients; the oldest is first."""
         self._answering = trio.CapacityLimiter(max(most - most // 2, 1))
 
     async def serve(self, stream: Stream) -> None:
@@ -77,7 +77,7 @@ class Exchanges:
         """Wait for a client for so long, or until too many newer ones are waited for.
 
         Raises:
-            TooSlowError: it did not do what it has to do.
+            TooSlowError: the client was too slow, or too many others came.
         """
         with trio.fail_after(seconds) as scope:
             self._waiting[scope] = None

@@ -115,7 +115,7 @@ class ShareLedger:
                         self._told_as_stored((request.member_id or "", (place, offset)), kind)
 
     def _told_as_stored(self, asked: tuple[str, SharedRecord], kind: int) -> None:
-        """A member is told that the result of a record is stored."""
+        """An answer says to a member that the result of a record is stored."""
         stored = self._asked.pop(asked, None)
         if stored is not None:
             self._told[stored[0]] = stored[1]
