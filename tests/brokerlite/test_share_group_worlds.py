@@ -92,8 +92,8 @@ def keeps_the_records_of_a_member_that_is_gone(patch: pytest.MonkeyPatch) -> Non
 
 
 def lets_waiting_fetches_of_lost_connections_acquire(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BrokerCore, "lost", lambda self, connection: None)
-    patch.setattr(BrokerCore, "disconnected", lambda self, connection: None)
+    patch.setattr(BrokerCore, "lost", lambda self, connection, now: None)
+    patch.setattr(BrokerCore, "disconnected", lambda self, connection, now: None)
 
 
 def forgets_deliveries(patch: pytest.MonkeyPatch) -> None:
