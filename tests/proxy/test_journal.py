@@ -740,7 +740,7 @@ def test_connections_leave_descriptors_for_the_rest(
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (needed(2000), needed(2000)))
     assert fitting(2000) == 2000 and not caplog.text
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (150, 150))
-    assert fitting(2000) == 33 and fitting(10) == 10
+    assert fitting(2000) == 28 and fitting(10) == 10
     assert caplog.text.count("limit of open files is too low for max-connections") == 1
 
 
