@@ -7,41 +7,21 @@ machine has those that are found on the PATH, as ``kafka-proxy`` and ``kroxylici
 import contextlib
 import json
 import shutil
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests import kafka
-from tests.bench.clients.process import Broken
-from tests.bench.proxy.run import READY_SECONDS, answers, proxy
+from tests.bench.proxy.run import program, proxy
 
 Running = contextlib.AbstractContextManager[tuple[int, int]]
 """A proxy that runs: its port, and its process id."""
-
-
-@contextlib.contextmanager
-def _program(home: Path, port: int, *command: str) -> Iterator[tuple[int, int]]:
-    said = home / f"proxy-{port}"
-    with said.open("wb") as log:
-        running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        end = time.monotonic() + READY_SECONDS
-        while not answers(port):
-            if running.poll() is not None or time.monotonic() > end:
-                raise Broken(f"{command[0]} did not start:\n{said.read_text()}")
-            time.sleep(0.02)
-        yield port, running.pid
-    finally:
-        running.terminate()
-        running.wait()
 
 
 def _kafka_proxy(path: str, upstream: str, home: Path) -> Running:
     [port] = kafka.free_ports(1)
     mapping = f"{upstream},{kafka.HOST}:{port}"
     options = ("--default-listener-ip", kafka.HOST, "--http-disable", "--log-level", "warning")
-    return _program(home, port, path, "server", "--bootstrap-server-mapping", mapping, *options)
+    return program(home, port, path, "server", "--bootstrap-server-mapping", mapping, *options)
 
 
 def _kroxylicious(path: str, upstream: str, home: Path) -> Running:
@@ -54,7 +34,7 @@ def _kroxylicious(path: str, upstream: str, home: Path) -> Running:
     }
     cluster = {"name": "bench", "targetCluster": {"bootstrapServers": upstream}, "gateways": [gateway]}
     config.write_text(json.dumps({"virtualClusters": [cluster]}))
-    return _program(home, first, path, "--config", str(config))
+    return program(home, first, path, "--config", str(config))
 
 
 OTHERS: dict[str, Callable[[str, str, Path], Running]] = {"kafka-proxy": _kafka_proxy, "kroxylicious": _kroxylicious}

@@ -21,6 +21,7 @@ import contextlib
 import importlib.metadata
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -181,23 +182,28 @@ def cases(sizes: list[int], compressions: list[str]) -> list[Case]:
     return found
 
 
+def proxy(upstream: str, home: Path, *options: str) -> contextlib.AbstractContextManager[tuple[int, int]]:
+    """Our proxy in a process of its own: its port for the first node, and its process id; see `program`."""
+    [port] = kafka.free_ports(1)
+    listen = ("--upstream", upstream, "--listen", f"{kafka.HOST}:{port}")
+    return program(home, port, sys.executable, "-m", "ottla", "proxy", *listen, *options)
+
+
 @contextlib.contextmanager
-def proxy(upstream: str, home: Path, *options: str) -> Iterator[tuple[int, int]]:
-    """A proxy in a process of its own: its port for the first node, and its process id.
+def program(home: Path, port: int, *command: str) -> Iterator[tuple[int, int]]:
+    """A proxy in a process of its own: the port where it listens, and its process id.
 
     Raises:
         Broken: it ended before it answered, or took too long.
     """
-    [port] = kafka.free_ports(1)
-    command = [sys.executable, "-m", "ottla", "proxy", "--upstream", upstream, "--listen", f"{kafka.HOST}:{port}"]
     said = home / f"proxy-{port}"
     with said.open("wb") as log:
-        running = subprocess.Popen([*command, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         end = time.monotonic() + READY_SECONDS
         while not answers(port):
             if running.poll() is not None or time.monotonic() > end:
-                raise Broken(f"the proxy did not start:\n{said.read_text()}")
+                raise Broken(f"{shlex.join(command)} did not start:\n{said.read_text()}")
             time.sleep(0.02)
         yield port, running.pid
     finally:
