@@ -18,7 +18,7 @@ from ottla.sasl import ScramSha256
 from ottla.sasl_server.passwords import PasswordCheck
 from ottla.sasl_server.server import SaslServer
 from ottla.sasl_server.settings import SaslSettings
-from ottla.serve import Listener, spare
+from ottla.serve import Listener, ListenerLimits, spare
 from ottla.serve.sasl_service import SaslService
 from ottla.serve.traffic import REFUSED
 from ottla.server_metrics import Sample
@@ -40,14 +40,14 @@ def clock() -> MockClock:
 
 
 @asynccontextmanager
-async def guarded(desk: Desk) -> AsyncIterator[tuple[Listener, Place]]:
-    async with behind_sasl(desk) as (listener, service):
+async def guarded(desk: Desk, limits: ListenerLimits = ROOMY) -> AsyncIterator[tuple[Listener, Place]]:
+    async with behind_sasl(desk, limits) as (listener, service):
         yield listener, Place(listener, service)
 
 
 @asynccontextmanager
-async def behind_sasl(desk: Desk) -> AsyncIterator[tuple[Listener, SaslService]]:
-    async with listening(desk, ROOMY) as (listener, _), trio.open_nursery() as nursery:
+async def behind_sasl(desk: Desk, limits: ListenerLimits = ROOMY) -> AsyncIterator[tuple[Listener, SaslService]]:
+    async with listening(desk, limits) as (listener, _), trio.open_nursery() as nursery:
         service = SaslService(desk, SaslServer(SETTINGS, USERS, os.urandom), listener.newcomers)
         nursery.start_soon(service.run)
         yield listener, service
@@ -231,6 +231,16 @@ async def test_silent_connections_of_a_host_do_not_keep_another_host_from_loggin
         for _ in range(3 * spare(ROOMY.max_connections)):
             await stack.enter_async_context(peer(place, "192.0.2.1"))
         assert await log_in(other, "bob's", "bob") == 0
+
+
+async def test_silent_connections_of_many_hosts_do_not_keep_another_one_from_logging_in(clock: MockClock) -> None:
+    async with guarded(Desk(echo), replace(ROOMY, max_connections=40)) as (_, place), AsyncExitStack() as stack:
+        for _ in range(40):
+            assert await log_in(await stack.enter_async_context(peer(place, "192.0.2.1")), SECRET) == 0
+        for number in range(20):
+            await stack.enter_async_context(peer(place, f"198.51.100.{number}"))
+        await trio.sleep(2.5)
+        assert await log_in(await stack.enter_async_context(peer(place, "192.0.2.77")), "bob's", "bob") == 0
 
 
 async def test_a_user_keeps_a_quarter_of_all_connections(clock: MockClock) -> None:

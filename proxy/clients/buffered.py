@@ -7,8 +7,9 @@ Rules:
 - Within the budget there is no limit for a client. Above it, a client may take more only within its share: so what some
   clients hold delays no others.
 - All owners have equal shares, and divide them equally among their clients. An owner is a user, or a host whose clients
-  do not log in at the proxy: many connections do not get more than one. The clients of an owner hold at most twice its
-  share together, so that all clients hold at most twice the budget.
+  do not log in at the proxy: many connections do not get more than one. The clients of an owner take no more together
+  than twice its share at that time.
+- At three times the budget nothing more is taken: shares become smaller as owners come, and they may have taken theirs.
 - A passage needs little memory, and always goes on: it waits for its own other side only, never for other clients.
 """
 
@@ -20,6 +21,8 @@ from ottla.errors import NotEnoughReplicas
 WINDOW = 4 * 2**20
 """The most bytes of passages that wait for one client, or for its upstream connection. Not less: when the proxy stops,
 it still sends requests with ``acks=0`` that it has read, and no others."""
+MOST_GONE = 10_000
+"""The most disconnected clients whose users and hosts are remembered."""
 LEAST_WINDOW = 64 * 2**10
 """The same above the budget, for clients without a larger share."""
 
@@ -40,8 +43,8 @@ class Buffered:
         self.of: Counter[int] = Counter()
         self._owners: dict[int, Hashable] = {}
         """Client -> its owner; a client that is not in it is its own."""
-        self._gone: set[int] = set()
-        """Clients that have disconnected, and for which something is still held."""
+        self._gone: dict[int, None] = {}
+        """Clients that have disconnected, the oldest first: their connections to upstream may take memory yet."""
         self._held: Counter[Hashable] = Counter()
         """Owner -> the bytes of its clients."""
         self._clients: Counter[Hashable] = Counter()
@@ -49,6 +52,8 @@ class Buffered:
 
     def assign(self, client: int, owner: Hashable) -> None:
         """Take the user or the host of a client."""
+        if client in self._gone:
+            return
         held = self.of.get(client, 0)
         self.count(client, -held)
         self._owners[client] = owner
@@ -56,10 +61,10 @@ class Buffered:
 
     def left(self, client: int) -> None:
         """Notice that a client has disconnected: its bytes count for its owner until they are gone."""
-        if client in self.of:
-            self._gone.add(client)
-        else:
-            self._owners.pop(client, None)
+        self._gone[client] = None
+        if len(self._gone) > MOST_GONE and (oldest := next(iter(self._gone))) not in self.of:
+            del self._gone[oldest]
+            self._owners.pop(oldest, None)
 
     def count(self, client: int, size: int) -> None:
         """Add ``size`` bytes to a client's; a negative size subtracts."""
@@ -80,9 +85,6 @@ class Buffered:
         self._clients[owner] -= 1
         if not self._clients[owner]:
             del self._clients[owner], self._held[owner]
-        if client in self._gone:
-            self._gone.remove(client)
-            self._owners.pop(client, None)
 
     def owner(self, client: int) -> Hashable:
         """The user or the host of a client."""
@@ -104,6 +106,9 @@ class Buffered:
         """Whether a client may take ``size`` more bytes now."""
         if self.total + size <= self.most:
             return True
+        return self.total + size <= 3 * self.most and self._is_modest(client, size)
+
+    def _is_modest(self, client: int, size: int) -> bool:
         owner = self.owner(client)
         within = self._held[owner] + size <= 2 * self._share_of_owner(owner)
         return within and self.of[client] + size <= self.share(client)
@@ -123,5 +128,5 @@ class Buffered:
         Raises:
             NotEnoughReplicas: there is no room for ``size`` more bytes of this client.
         """
-        if self.total > 2 * self.most and self.of[client] + size > self.share(client):
+        if self.total > 2 * self.most and not self._is_modest(client, size):
             raise NotEnoughReplicas("the proxy's buffer is full, because upstream accepts no records at the moment")

@@ -13,7 +13,6 @@ Rules:
 """
 
 import logging
-import math
 import re
 import struct
 from collections.abc import Callable
@@ -56,7 +55,6 @@ from ottla.proxy.clients.transaction_handler import TransactionContext, Transact
 from ottla.proxy.events import Action
 from ottla.proxy.upstream.principals import FirstToken, Principal, Principals, user_of
 from ottla.sdk.connection.handshake import OURS, Software
-from ottla.sdk.outcome import Outcome
 
 log = logging.getLogger("ottla.proxy")
 
@@ -253,20 +251,12 @@ class ClientSession:
         """
         first = self._client.first(request.ticket)
         self._line.hold(len(frame))
-        self._close_without_session(first, self._shared.links.now)
+        if self._user is not None and not first.done:
+            self._user.when_awaited(self, partial(self._client.close, "records of its user wait for a new login"))
         yield from until(first)
+        if self._user is not None:
+            self._user.watch_no_more(self)
         self._line.release(self._shared.links.now, partial(self._handshake, login, request, frame))
-
-    def _close_without_session(self, waits: Outcome[None], now: float) -> None:
-        """Close the client's connection when its user has no session, if a handshake still waits then."""
-        if self._user is None or waits.done:
-            return
-        if self._user.ends_at == math.inf:  # it ends when upstream refuses its user, which closes the connection
-            return
-        if self._user.usable(now):
-            self._shared.timers.add(self._user.ends_at, partial(self._close_without_session, waits))
-        else:
-            self._client.close("the session of its user ended before its records were stored: it has to log in again")
 
     def _handshake(self, login: RelayedLogin, request: ClientRequest, frame: Buffer, now: float) -> None:
         if self._client.gone:

@@ -215,9 +215,16 @@ class UpstreamLinks:
             link.await_recognition()
             self._recognition.admit(link, link.address, now)
 
-    def connect_now(self, link: "UpstreamLink") -> None:
-        """Have the driver connect a link."""
-        self.actions.append(self._unconnected.pop(link))
+    def connect_now(self, link: "UpstreamLink", now: float) -> None:
+        """Have the driver connect a link if it has credentials."""
+        if link.credentials.usable(now):
+            self.actions.append(self._unconnected.pop(link))
+        else:
+            self._awaiting_token[link] = None
+
+    def distrust(self, address: Address) -> None:
+        """Recognize an address again before clients log in there."""
+        self._recognition.distrust(address)
 
     def remember_offer(self, address: Address, versions: Versions, features: Features) -> None:
         """Remember what a broker offers, for clients that come while upstream is unavailable."""
@@ -371,9 +378,10 @@ class UpstreamLink:
         """Bytes of the requests that the link still held back when it ended."""
         self._correlation_ids = count(1)
         self._connect_by = now + links.connect_timeout
-        self._connecting_since = now
-        self._is_recognized = False
-        """The link did not connect before its broker was recognized."""
+        self.connecting_since = now
+        """When it began to connect."""
+        self._awaits_recognition = False
+        """The link does not connect, or did not, before its broker is recognized."""
 
     @property
     def versions(self) -> Versions:
@@ -512,17 +520,17 @@ class UpstreamLink:
     # -- the handshake -----------------------------------------------------------------------------------------------
 
     def await_recognition(self) -> None:
-        """Wait without a deadline of its own until the link may connect; the connection that finds out has one."""
-        self._connect_by, self._is_recognized = math.inf, True
+        """Wait until the broker is recognized."""
+        self._awaits_recognition = True
 
     def connect(self, now: float) -> None:
-        """Connect, now that there is a token, and the broker is recognized."""
-        self._connect_by, self._connecting_since = now + self._links.connect_timeout, now
-        self._links.connect_now(self)
+        """Connect, now that the broker is recognized, or wait for credentials that have been dropped meanwhile."""
+        self._connect_by, self.connecting_since = now + self._links.connect_timeout, now
+        self._links.connect_now(self, now)
 
     def connected(self, now: float) -> None:
         """Start TLS, if there is TLS, and then the handshake: the connection is open."""
-        if self._is_recognized and now > self._connecting_since + HOLDS:
+        if self._awaits_recognition and now > self.connecting_since + HOLDS:
             why = "it took too long to connect: the address may belong to another cluster by now"
             self.end(ConnectionLost(f"{self}: {why}"), now)
             return
@@ -573,6 +581,7 @@ class UpstreamLink:
         def identified(answer: MetadataResponse, now: float) -> None:
             there, wanted = answer.cluster_id, self._links.cluster_id
             if there and wanted not in (None, there):
+                self._links.distrust(self.address)
                 why = f"is cluster {there}, but this proxy's records are for cluster {wanted}"
                 self.end(InconsistentClusterId(f"{self} {why}"), now)
             else:
@@ -699,6 +708,8 @@ class UpstreamLink:
     def time_out(self, now: float) -> None:
         what = self._expected[0].what if self._expected else "a connection"
         missing = "" if self._begun else self.credentials.missing
+        if self._awaits_recognition and not self._expected and not missing:
+            missing = "the broker was not recognized in time"
         self.end(TimeoutExpired(f"{self}: {missing or f'no answer to {what} in time{self.usual_cause}'}"), now)
 
     def close(self) -> None:
@@ -744,6 +755,8 @@ class UpstreamLink:
             self._on_lost(error, now)
 
     def lost(self, why: str, now: float) -> None:
+        if not self._finishes:
+            self._links.distrust(self.address)
         self.end(ConnectionLost(f"{self}: {why}{self._hint()}"), now)
 
     def _hint(self) -> str:

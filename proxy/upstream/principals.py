@@ -147,7 +147,6 @@ class Principal:
     Attributes:
         name: in Kafka's form ``User:name``.
         sasl: the credentials of the last login that counts; ``None``: there was none, or they were dropped.
-        ends_at: when the session ends that upstream has granted for them.
     """
 
     denied: ClassVar[None] = None
@@ -155,21 +154,22 @@ class Principal:
     def __init__(self, name: str) -> None:
         self.name = name
         self.sasl: FirstToken | None = None
-        self.ends_at = -math.inf
+        self._ends_at = -math.inf
         self._logged_in_at = -math.inf
         self._clients: dict[int, Callable[[str], None]] = {}
         """Client -> closes its connection."""
         self._forgetting: Timer | None = None
         self._waiting: dict[Hashable, Callable[[], None]] = {}
+        self._watching: dict[Hashable, Callable[[], None]] = {}
 
     @property
     def missing(self) -> str:
         """Why a connection cannot begin; empty if it can."""
-        return "" if self.ends_at > -math.inf else "its user has not logged in again"
+        return "" if self._ends_at > -math.inf else "its user has not logged in again"
 
     def usable(self, now: float) -> bool:
         """Whether the proxy may log in as this user."""
-        return self.sasl is not None and now < self.ends_at
+        return self.sasl is not None and now < self._ends_at
 
     def renewed(self, session: float, now: float) -> bool:
         """Whether a session of so many seconds, which ends soon, can be renewed."""
@@ -184,7 +184,7 @@ class Principal:
         """Have all clients log in again, because upstream has refused the credentials."""
         if now < self._logged_in_at + _LATE_REFUSAL:
             return
-        self.ends_at = -math.inf
+        self._ends_at = -math.inf
         for close in list(self._clients.values()):
             close("upstream refuses the password or the token with which its user has logged in")
 
@@ -192,7 +192,21 @@ class Principal:
         """Call ``then`` after the next login; returns whether ``waiting`` is the first that waits for it."""
         first = not self._waiting
         self._waiting[waiting] = then
+        watching, self._watching = self._watching, {}
+        for call in watching.values():
+            call()
         return first
+
+    def when_awaited(self, watching: Hashable, then: Callable[[], None]) -> None:
+        """Call ``then`` once something waits for a login, or at once; `watch_no_more` withdraws that."""
+        if self._waiting:
+            then()
+        else:
+            self._watching[watching] = then
+
+    def watch_no_more(self, watching: Hashable) -> None:
+        """Forget the call of `when_awaited`, if there is one."""
+        self._watching.pop(watching, None)
 
     # -- logins
 
@@ -209,8 +223,8 @@ class Principal:
         if self._forgetting is not None:
             self._forgetting.cancel()
             self._forgetting = None
-        if ends_at >= self.ends_at:
-            self.sasl, self.ends_at, self._logged_in_at = sasl, ends_at, now
+        if ends_at >= self._ends_at:
+            self.sasl, self._ends_at, self._logged_in_at = sasl, ends_at, now
         waiting, self._waiting = self._waiting, {}
         for then in waiting.values():
             then()
@@ -222,7 +236,7 @@ class Principal:
             self._forgetting = timers.add(forget_at, self._forget)
 
     def _forget(self, now: float) -> None:
-        self.sasl, self.ends_at, self._forgetting = None, -math.inf, None
+        self.sasl, self._ends_at, self._forgetting = None, -math.inf, None
 
     def __repr__(self) -> str:
         return f"Principal({self.name!r})"

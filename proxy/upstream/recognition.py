@@ -2,18 +2,22 @@
 
 Rules:
 - A broker tells its cluster id only to clients that have logged in. So the proxy logs in first, as itself, on a new
-  connection, and closes it when it knows: an open one could still lead to a broker that has moved.
-- The proxy trusts the answer for `HOLDS` seconds, and a connection that began in time may take as long to open. A
-  cluster that takes the address meanwhile gets a login of a client, and no request: the client's connection is checked
-  as well, once upstream has let the client in (`ottla.proxy.clients.relay`).
-- If the proxy does not recognize the broker, the links that wait for it end, and the next attempt comes `PAUSE` seconds
-  later: each is a login of the proxy's own user, and clients may come in any number before their login.
+  connection (a probe), and closes it when it knows: an open one could still lead to a broker that has moved.
+- The proxy trusts the answer for `HOLDS` seconds from the beginning of that connection. A client's connection that
+  begins within them may take as long to open. A cluster that takes the address meanwhile gets a login of a client, and
+  no request: the client's connection is checked as well, once upstream has let the client in
+  (`ottla.proxy.clients.relay`).
+- While links wait, one probe a second begins: a connection may be lost on the way, and another one works. Each is a
+  login of the proxy's own user, and clients may come in any number before theirs, so there are no more. The links end
+  when no probe is left, or after `connect-timeout`.
+- The proxy asks again at once when a connection to the address is lost, or shows another cluster.
 - These checks are against mistakes, such as an address that is given to another cluster. Only the certificate tells a
   broker apart that lies about its cluster.
 """
 
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Protocol
 
 from ottla.addresses import format_address
@@ -22,18 +26,22 @@ from ottla.proxy.events import Address
 
 HOLDS = 5.0
 """Seconds for which a recognized address counts as upstream's."""
+LEAST = 1.0
+"""The same for a broker that needs longer than that for a login, from its answer on."""
 PAUSE = 1.0
-"""Seconds from a failure to the next attempt."""
+"""Seconds from the beginning of a probe to that of the next."""
 
 
 class UpstreamProbe(Protocol):
-    """An upstream connection."""
+    """A link on which the proxy logs in as itself, and checks the cluster."""
+
+    connecting_since: float
 
     def close(self) -> None: ...
 
 
 class OpenProbe(Protocol):
-    """Opens a link on which the proxy logs in as itself."""
+    """Opens such a link."""
 
     def __call__(
         self,
@@ -56,16 +64,18 @@ class Recognition:
     """Has links wait until their brokers are recognized.
 
     Args:
-        probe: opens a link as the proxy itself, whose cluster is checked.
+        probe: opens a link as the proxy itself.
     """
 
     def __init__(self, probe: OpenProbe) -> None:
         self._probe = probe
-        self._probes: dict[Address, UpstreamProbe] = {}
+        self._probes: dict[Address, dict[int, UpstreamProbe]] = {}
+        """Those under way, by their numbers; the newest last."""
+        self._numbers = count()
         self._until: dict[Address, float] = {}
         """Until when an address is recognized."""
         self._not_before: dict[Address, float] = {}
-        """After a failure: when the next attempt may begin."""
+        """When the next probe may begin."""
         self._waiting: dict[Address, dict[WaitingLink, None]] = {}
 
     def admit(self, link: WaitingLink, address: Address, now: float) -> None:
@@ -83,28 +93,39 @@ class Recognition:
         if not waiting:
             self._waiting.pop(address, None)
 
+    def distrust(self, address: Address) -> None:
+        """Recognize an address again before the next link: a connection to it was lost, or showed another cluster."""
+        self._until.pop(address, None)
+
     def try_again(self, now: float) -> None:
-        """Begin the attempts that have waited for long enough; called about once a second."""
+        """Begin further probes for links that wait; called about once a second."""
         for address in list(self._waiting):
             self._begin(address, now)
 
     def _begin(self, address: Address, now: float) -> None:
-        if address in self._probes or now < self._not_before.get(address, now):
+        if now < self._not_before.get(address, now):
             return
-        ready, lost = partial(self._recognized, address), partial(self._failed, address)
-        self._probes[address] = self._probe(address, now, ready=ready, lost=lost)
-
-    def _recognized(self, address: Address, now: float) -> None:
-        self._probes.pop(address).close()
         self._forget(now)
-        self._until[address] = now + HOLDS
+        self._not_before[address] = now + PAUSE
+        number = next(self._numbers)
+        ready, lost = partial(self._recognized, address, number), partial(self._failed, address, number)
+        self._probes.setdefault(address, {})[number] = self._probe(address, now, ready=ready, lost=lost)
+
+    def _recognized(self, address: Address, number: int, now: float) -> None:
+        probes = self._probes.pop(address)
+        since = probes[number].connecting_since
+        for each in probes.values():
+            each.close()
+        self._until[address] = max(since + HOLDS, now + LEAST)
         for link in self._waiting.pop(address, {}):
             link.connect(now)
 
-    def _failed(self, address: Address, error: OttlaError, now: float) -> None:
+    def _failed(self, address: Address, number: int, error: OttlaError, now: float) -> None:
+        probes = self._probes[address]
+        del probes[number]
+        if probes:  # others may succeed: one connection may be lost on the way
+            return
         del self._probes[address]
-        self._forget(now)
-        self._not_before[address] = now + PAUSE
         where = f"upstream {format_address(*address)}"
         for link in self._waiting.pop(address, {}):
             link.end(ConnectionLost(f"{where} is not recognized: {str(error).removeprefix(f'{where}: ')}"), now)

@@ -16,7 +16,7 @@ from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from ottla.codec.frames import build_request, parse_request
+from ottla.codec.frames import build_request, build_response, parse_request
 from ottla.errors import (
     InvalidProducerEpoch,
     ProducerFenced,
@@ -583,11 +583,27 @@ def test_a_handshake_that_waits_for_records_that_wait_for_a_login_ends_the_conne
     world.settle(4)
     assert sent.frame is None and shaken.frame is None and 1 not in world.closed
     world.settle(2)
-    assert world.closed[1].startswith("the session of its user ended before its records were stored")
+    assert world.closed[1] == "records of its user wait for a new login"
     world.upstream.fate = lambda request: ANSWERED
     world.log_in(2, "alice")
     world.settle(5)
     assert stored(world) == [b"v"]
+
+
+def test_a_handshake_waits_for_a_slow_request_even_if_the_session_ends_meanwhile() -> None:
+    world = Forwarding("t=rewrite")
+    world.upstream.lifetime = 60.0
+    world.log_in(1, "alice")
+    world.upstream.bend = lambda request, answer: None if isinstance(request, MetadataRequest) else answer
+    (link,) = world.links_of("alice")
+    slow = world.request(1, METADATA, 9)
+    shaken = world.request(1, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    world.settle(80)
+    assert slow.frame is None and shaken.frame is None and not world.closed
+    number = world.core.links._live[link]._expected[0].correlation_id
+    late = MetadataResponse(brokers=(), cluster_id="cluster", controller_id=0, topics=())
+    world.receive(link, build_response(late, 9, number))
+    assert slow.frame is not None and shaken.frame is not None
 
 
 def test_a_client_that_leaves_while_its_handshake_waits_has_its_requests_carried_out() -> None:

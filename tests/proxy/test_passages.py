@@ -9,7 +9,7 @@ from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, Topic
 from ottla.codec.compression import Compression
 from ottla.codec.frames import build_request, framed
 from ottla.codec.inbox import LARGE
-from ottla.proxy.clients.buffered import LEAST_WINDOW, WINDOW, Buffered
+from ottla.proxy.clients.buffered import LEAST_WINDOW, MOST_GONE, WINDOW, Buffered
 from ottla.proxy.events import UpstreamPaused
 from ottla.proxy.upstream.link import STALLED
 from tests.proxy.simulated import PRODUCE_VERSION, Reply, Upstream, World, batch
@@ -272,5 +272,19 @@ def test_what_is_held_for_clients_that_have_left_counts_for_their_user_until_it_
     assert budget.share(300) == 32 * MIB
     for client in range(300):
         budget.count(client, -MIB // 4)
-    budget.left(300)
-    assert not (budget.total or budget.of or budget._clients or budget._owners or budget._held or budget._gone)
+    budget.count(0, MIB)
+    assert budget.owner(0) == "User:alice", "its connection to upstream takes memory later"
+    budget.count(0, -MIB)
+    assert not (budget.total or budget.of or budget._clients or budget._held)
+    for client in range(MOST_GONE):
+        budget.left(1000 + client)
+    assert not budget._owners.keys() - {300} and len(budget._gone) == MOST_GONE
+
+
+def test_no_order_of_owners_takes_more_than_three_times_the_budget() -> None:
+    budget = Buffered(64 * MIB)
+    for client in range(2000):
+        budget.assign(client, f"User:{client % 500}")
+        while budget.allows(client, MIB // 16):
+            budget.count(client, MIB // 16)
+    assert budget.total <= 3 * 64 * MIB

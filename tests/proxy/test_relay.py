@@ -90,8 +90,6 @@ def test_a_cluster_that_has_just_taken_the_address_gets_no_request_behind_the_lo
     world = Relaying()
     world.log_in(1)
     world.upstream.cluster.cluster_id = "other"
-    world.kill(0)
-    world.upstream.down.clear()
     answer = world.log_in(2, user="bob")
     assert answer.frame is None and "is cluster other" in world.closed[2] and not world.welcomed[1:]
     (link,) = world.link_of("bob")
@@ -109,6 +107,30 @@ def test_a_connection_that_takes_long_to_open_carries_no_login() -> None:
         connect(*each)
     world.settle()
     assert "it took too long to connect" in world.closed[2]
+
+
+def test_a_broker_that_has_shown_another_cluster_gets_no_further_login() -> None:
+    world = Relaying()
+    world.log_in(1)
+    world.upstream.cluster.cluster_id = "other"
+    for client in range(2, 30):
+        world.request(client, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        if client not in world.closed:
+            world.request(client, SaslAuthenticateRequest(auth_bytes=b"\0bob\0tell-nobody"), 2)
+        world.settle(0.1)
+    assert len(world.link_of("bob")) == 1 and len(world.closed) == 28
+
+
+def test_a_connection_that_is_lost_on_the_way_holds_up_no_login() -> None:
+    world = Relaying()
+    connect, swallowed = world._connect, list[int]()
+    world._connect = lambda link, address: swallowed.append(link)  # type: ignore[method-assign]
+    shaken = world.request(1, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    assert len(swallowed) == 1
+    world._connect = connect  # type: ignore[method-assign]
+    world.settle(2.1)
+    assert shaken.parsed(SaslHandshakeResponse).error_code == 0
+    assert not world.core.links._recognition._probes, "the swallowed one is closed"
 
 
 def test_clients_that_come_in_any_number_cause_one_login_of_the_proxy_a_second() -> None:
@@ -145,7 +167,7 @@ def test_clients_that_wait_for_a_silent_broker_are_closed_in_time() -> None:
     for client in (1, 2):
         world.request(client, SaslHandshakeRequest(mechanism="PLAIN"), 1)
     world.settle(world.core.config.connect_timeout + 1)
-    assert all("no answer to" in world.closed[client] for client in (1, 2))
+    assert all("the broker was not recognized in time" in world.closed[client] for client in (1, 2))
 
 
 def test_records_and_producer_ids_pass_as_they_are() -> None:

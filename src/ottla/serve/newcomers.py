@@ -18,6 +18,8 @@ from ottla.addresses import network_of
 from ottla.client_info import ClientInfo
 from ottla.serve.traffic import ListenerTraffic, Refusal
 
+_LOGIN = 2.0
+"""Seconds that a login may take even if other clients wait for its place."""
 _LOOK = 1.0
 """Seconds between two checks for clients that do not authenticate."""
 
@@ -169,15 +171,21 @@ class Newcomers:
     def make_room_for(self, host: str, most: int) -> bool:
         """Close the oldest newcomer of the host with the most, if that has more than this one would then have.
 
+        If no host has more, the oldest of all gives way after some time: many hosts may have one silent client each.
+
         Args:
             most: how many connections are open.
 
         Returns:
             Whether there is room for a connection from ``host``.
         """
-        theirs = max(self._hosts.values(), key=len, default={})
-        if len(theirs) <= len(self._hosts.get(host, ())) + 1:
+        if not self._hosts:
             return False
+        theirs = max(self._hosts.values(), key=len)
+        if len(theirs) <= len(self._hosts.get(host, ())) + 1:
+            theirs = min(self._hosts.values(), key=lambda each: next(iter(each.values())).until)
+            if next(iter(theirs.values())).until > trio.current_time() + self._handshake - _LOGIN:
+                return False
         connection = next(iter(theirs))
         why = f"connection closed, to make room for {host}: {most} are open"
         self._traffic.refused(Refusal.LIMIT)
