@@ -179,16 +179,22 @@ async def test_a_host_of_many_strangers_makes_room_for_the_only_one_of_another(
             await each.aclose()
 
 
+async def taken_by_alice(place: Place, stack: AsyncExitStack) -> list[trio.SocketStream]:
+    """Take all connections; the first has been idle for longest."""
+    streams = []
+    for _ in range(ROOMY.max_connections):
+        streams.append(await stack.enter_async_context(peer(place)))
+        assert await log_in(streams[-1], SECRET) == 0
+        await trio.sleep(2)
+    return streams
+
+
 async def test_when_all_connections_are_taken_a_user_with_fewer_gets_one_of_the_user_with_the_most(
     clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk = Desk(echo)
     async with guarded(desk) as (_, place), AsyncExitStack() as stack:
-        greedy = []
-        for _ in range(ROOMY.max_connections):
-            greedy.append(await stack.enter_async_context(peer(place)))
-            assert await log_in(greedy[-1], SECRET) == 0
-            await trio.sleep(2)  # the first one has been idle for longest
+        greedy = await taken_by_alice(place, stack)
         other = await stack.enter_async_context(peer(place))
         assert await log_in(other, "bob's", "bob") == 0
         await closed(greedy[0])
@@ -207,11 +213,7 @@ async def test_when_all_connections_are_taken_a_user_with_fewer_gets_one_of_the_
 async def test_a_connection_that_waits_for_an_answer_is_not_the_idlest(clock: MockClock) -> None:
     desk = Desk(echo)
     async with guarded(desk) as (_, place), AsyncExitStack() as stack:
-        greedy = []
-        for _ in range(ROOMY.max_connections):
-            greedy.append(await stack.enter_async_context(peer(place)))
-            assert await log_in(greedy[-1], SECRET) == 0
-            await trio.sleep(2)
+        greedy = await taken_by_alice(place, stack)
         desk.answering = None
         await greedy[0].send_all(frames.framed(REQUEST))
         await until(lambda: REQUEST in desk.places)

@@ -62,9 +62,13 @@ class Buffered:
     def left(self, client: int) -> None:
         """Notice that a client has disconnected: its bytes count for its owner until they are gone."""
         self._gone[client] = None
-        if len(self._gone) > MOST_GONE and (oldest := next(iter(self._gone))) not in self.of:
-            del self._gone[oldest]
-            self._owners.pop(oldest, None)
+        for _ in range(2):  # the first may have to stay
+            if len(self._gone) > MOST_GONE:
+                del self._gone[oldest := next(iter(self._gone))]
+                if oldest in self.of:
+                    self._gone[oldest] = None
+                else:
+                    self._owners.pop(oldest, None)
 
     def count(self, client: int, size: int) -> None:
         """Add ``size`` bytes to a client's; a negative size subtracts."""

@@ -281,6 +281,15 @@ def test_what_is_held_for_clients_that_have_left_counts_for_their_user_until_it_
     assert not budget._owners.keys() - {300} and len(budget._gone) == MOST_GONE
 
 
+def test_a_client_for_which_something_is_held_for_long_does_not_keep_the_memory_of_others() -> None:
+    budget = Buffered(64 * MIB)
+    budget.assign(0, "User:alice")
+    budget.count(0, 1)
+    for client in range(3 * MOST_GONE):
+        budget.left(client)
+    assert len(budget._gone) <= MOST_GONE + 1 and budget.owner(0) == "User:alice"
+
+
 def test_no_order_of_owners_takes_more_than_three_times_the_budget() -> None:
     budget = Buffered(64 * MIB)
     for client in range(2000):

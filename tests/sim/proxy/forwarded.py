@@ -4,8 +4,8 @@ Rules:
 - A node serves no request before a login.
 - Records come on connections of the user who has sent them, also after a restart of the proxy, which then waits until
   this user has logged in again.
-- Another cluster may get a node's address, some seconds after the node is down. Only the proxy
-  itself sends it requests, and only to ask which cluster it is.
+- Another cluster may get a node's address, some seconds after the node is down. Only the proxy itself sends it
+  requests, and only to ask which cluster it is.
 
 Each client is a user of its own, by its name.
 """
